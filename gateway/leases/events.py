@@ -1,0 +1,176 @@
+"""What the lease book is told, and what it decides. Plain values; nothing here acts.
+
+``now`` is passed beside each event (seconds on the broker's clock). Every command carries ``order``, a counter that grows with
+each command; answers name the order they answer, and an answer to any other order than the newest of that kernel is ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..protocol.model import Gpu, Phase
+
+
+@dataclass(frozen=True)
+class GpuSeen:
+    gpu: Gpu
+
+
+@dataclass(frozen=True)
+class GpuLost:
+    """The device is gone or leased to a foreign broker; who holds it keeps it until it ends, and nobody gets it after."""
+
+    uuid: str
+
+
+@dataclass(frozen=True)
+class KernelSeen:
+    """A kernel is born, or adopted in whatever state its supervisor says it is in (the supervisor is believed)."""
+
+    kernel_id: str
+    user: str
+    count: int = 1  # GPUs of one lease; 0: never asks
+    node: str = "local"
+    name: str = ""  # kernelspec
+    display: str = ""
+    phase: Phase = Phase.COLD
+    gpus: tuple[str, ...] = ()
+    home: tuple[str, ...] = ()
+    wanted: bool = False
+    executing: bool = False
+    phase_for: float = 0.0
+    idle_for: float | None = None
+    hold_for: float = 0.0
+    parked_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class KernelGone:
+    kernel_id: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Cells are held at this kernel's gate."""
+
+    kernel_id: str
+
+
+@dataclass(frozen=True)
+class Unwanted:
+    """The held cells were interrupted (or their kernel restarted) before a grant."""
+
+    kernel_id: str
+
+
+@dataclass(frozen=True)
+class Executing:
+    """Something that may use the GPU began (True) or ended (False) in a HOLDING kernel."""
+
+    kernel_id: str
+    running: bool
+
+
+@dataclass(frozen=True)
+class Resumed:
+    kernel_id: str
+    order: int
+
+
+@dataclass(frozen=True)
+class ResumeFailed:
+    """The grant could not be used. ``fatal``: the CUDA state is lost, the kernel is COLD again; else it stays as it was."""
+
+    kernel_id: str
+    order: int
+    reason: str = ""
+    fatal: bool = False
+
+
+@dataclass(frozen=True)
+class Parked:
+    kernel_id: str
+    order: int
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ParkRefused:
+    """The supervisor keeps the GPU: a cell began meanwhile, or the state doesn't fit into host memory."""
+
+    kernel_id: str
+    order: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """The kernel process was replaced: whatever it held on the GPU is gone, its lease is given back, it is COLD."""
+
+    kernel_id: str
+
+
+@dataclass(frozen=True)
+class ReleaseAsked:
+    kernel_id: str
+
+
+@dataclass(frozen=True)
+class HoldAsked:
+    """Keep the GPU for so many seconds even if idle; 0 ends an earlier hold."""
+
+    kernel_id: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Only time has passed."""
+
+
+Event = (
+    GpuSeen | GpuLost | KernelSeen | KernelGone | Wanted | Unwanted | Executing | Resumed | ResumeFailed | Parked
+    | ParkRefused | Restarted | ReleaseAsked | HoldAsked | Tick
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Let the kernel's cells go: its state is to be resumed onto exactly these GPUs."""
+
+    kernel_id: str
+    order: int
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Park:
+    """Take the kernel's state off its GPUs. ``why``: "idle", "reclaimed", "asked", "max_hold"."""
+
+    kernel_id: str
+    order: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Deny:
+    """End the wait of this kernel's held cells with an error."""
+
+    kernel_id: str
+    order: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a waiting kernel's notebook is shown; sent whenever it changes. Not an order: it may be lost."""
+
+    kernel_id: str
+    position: int  # 1: next
+    of: int
+    holders: tuple[str, ...] = field(default=())  # who has what it waits for, as people read it
+    expected: float | None = None  # seconds, None: can't be known
+
+
+Command = Grant | Park | Deny | Place
