@@ -1,7 +1,13 @@
 """What the lease book is told, and what it decides. Plain values; nothing here acts.
 
-``now`` is passed beside each event (seconds on the broker's clock). Every command carries ``order``, a counter that grows with
-each command; answers name the order they answer, and an answer to any other order than the newest of that kernel is ignored.
+``now`` is passed beside each event (seconds on the broker's clock). Every order (Grant, Park, Deny) carries ``order``, a counter
+that grows with each; answers name the order they answer, and an answer to any other than the newest of that kernel is ignored.
+An adopted kernel's unfinished order is number 0.
+
+From one new state of a supervisor the broker derives, in this row and as one ``Book.handle_all``: KernelSeen or Restarted; the
+answer to the newest order; Executing and Wanted or Unwanted. The last three are levels: told again they change nothing, so tell
+them with every state (a state may leap over a moment in which they were different). At adoption: GPUs first, then all kernels
+in one ``handle_all``, so that nobody is granted what a kernel not yet told of holds.
 """
 
 from __future__ import annotations
@@ -25,7 +31,11 @@ class GpuLost:
 
 @dataclass(frozen=True)
 class KernelSeen:
-    """A kernel is born, or adopted in whatever state its supervisor says it is in (the supervisor is believed)."""
+    """A kernel is born, or adopted in whatever state its supervisor says it is in (the supervisor is believed).
+
+    For a kernel that is known already it replaces what was known. ``order``: the newest order of this broker that the
+    supervisor had taken by then, so that a Grant under way keeps its GPUs; None: no order is under way (a new link).
+    """
 
     kernel_id: str
     user: str
@@ -42,6 +52,7 @@ class KernelSeen:
     idle_for: float | None = None
     hold_for: float = 0.0
     parked_bytes: int = 0
+    order: int | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +69,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Unwanted:
-    """The held cells were interrupted (or their kernel restarted) before a grant."""
+    """No cell is held: interrupted, or ended by a Deny, or gone through to the kernel."""
 
     kernel_id: str
 
@@ -96,7 +107,7 @@ class Parked:
 
 @dataclass(frozen=True)
 class ParkRefused:
-    """The supervisor keeps the GPU: a cell began meanwhile, or the state doesn't fit into host memory."""
+    """The supervisor keeps the GPU: a cell began meanwhile ("executing"), or the state doesn't fit into host memory, ..."""
 
     kernel_id: str
     order: int
@@ -104,10 +115,22 @@ class ParkRefused:
 
 
 @dataclass(frozen=True)
-class Restarted:
-    """The kernel process was replaced: whatever it held on the GPU is gone, its lease is given back, it is COLD."""
+class Denied:
+    """A Deny was obeyed: the cells held until then are ended. Wanted, told after it, means other cells."""
 
     kernel_id: str
+    order: int
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """The kernel process was replaced: whatever it held on the GPU is gone, its lease is given back, it is COLD.
+
+    ``order`` as in KernelSeen. Where the state says more than COLD (a Grant was obeyed since), tell KernelSeen instead.
+    """
+
+    kernel_id: str
+    order: int | None = None
 
 
 @dataclass(frozen=True)
@@ -130,13 +153,13 @@ class Tick:
 
 Event = (
     GpuSeen | GpuLost | KernelSeen | KernelGone | Wanted | Unwanted | Executing | Resumed | ResumeFailed | Parked
-    | ParkRefused | Restarted | ReleaseAsked | HoldAsked | Tick
+    | ParkRefused | Denied | Restarted | ReleaseAsked | HoldAsked | Tick
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Grant:
-    """Let the kernel's cells go: its state is to be resumed onto exactly these GPUs."""
+    """Let the kernel's cells go: its state is to be resumed onto exactly these GPUs. None: its node has no GPU to lease."""
 
     kernel_id: str
     order: int
@@ -167,8 +190,8 @@ class Place:
     """What a waiting kernel's notebook is shown; sent whenever it changes. Not an order: it may be lost."""
 
     kernel_id: str
-    position: int  # 1: next
-    of: int
+    position: int  # 1: next on its node
+    of: int  # waiting on its node
     holders: tuple[str, ...] = field(default=())  # who has what it waits for, as people read it
     expected: float | None = None  # seconds, None: can't be known
 
