@@ -1,0 +1,150 @@
+"""The kernel's lease as its supervisor lives it: obeys grant and park, and keeps the truth about what is held.
+
+It must never park while a cell runs, and never open the gate before the state is back on the GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Optional
+
+from ..protocol.errors import DeviceError, ExecutingError, LeaseError
+from ..protocol.model import LeaseState, Phase
+from .cuda import Device
+from .gate import Effect, Gate
+from .messages import seconds
+
+
+class Lease:
+    """``apply`` carries out what the gate decides; ``expose(gpus)`` tells the kernel which devices are its own."""
+
+    def __init__(
+        self, gate: Gate, device: Device, pid: Callable[[], int], apply: Callable[[list[Effect]], None],
+        expose: Callable[[list[str]], None], changed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._gate, self._device, self._pid, self._apply, self._expose, self._changed = gate, device, pid, apply, expose, changed
+        self._state = LeaseState(count=gate.count)
+        self._since = self._idle_since = time.monotonic()
+        self._phase = Phase.COLD
+        self._hold_until = 0.0
+        self._was_executing = False
+
+    # orders of the broker
+
+    def grant(self, gpus: list[str], epoch: list[int]) -> None:
+        """May run on ``gpus`` (none: there is nothing to lease here): bring the state back, then open the gate."""
+        if self._gate.rest not in (Phase.COLD, Phase.PARKED):
+            return self._answer(epoch, "not_waiting", "the kernel holds a GPU already")
+        if not self._gate.wanted:
+            return self._answer(epoch, "unwanted", "the cells that waited were interrupted")
+        self._state.gpus = list(gpus)
+        if self._gate.rest is Phase.COLD:
+            self._expose(gpus)
+            return self._resumed(epoch, None)
+        self._move(Phase.RESUMING)
+        self._device.resume(self._pid(), gpus, lambda error, _: self._resumed(epoch, error))
+
+    def park(self, epoch: list[int]) -> None:
+        """Take the state off its GPUs, unless a cell began meanwhile."""
+        if self._gate.rest is not Phase.HOLDING:
+            return self._answer(epoch, "not_holding", f"the kernel is {self._gate.phase}")
+        if self._gate.executing:
+            return self._answer(epoch, "executing", "a cell is running")
+        if not self._state.gpus:
+            self._answer(epoch, "done")
+            return self._move(Phase.COLD)
+        self._move(Phase.PARKING)
+        self._device.park(self._pid(), lambda error, size: self._parked(epoch, error, size))
+
+    def deny(self, reason: str, message: str, epoch: list[int]) -> None:
+        """The cells that wait can't have what they need."""
+        self._answer(epoch, "done")
+        self._apply(self._gate.denied("LeaseError", message))
+
+    # the user's wishes
+
+    def hold(self, duration: float) -> str:
+        """Keep the GPU for ``duration`` seconds even if idle (0 ends an earlier hold); returns a sentence."""
+        if not 0 <= duration <= 366 * 86400:
+            raise LeaseError("a hold lasts from 0 to 366 days", reason="bad_request")
+        self._hold_until = time.monotonic() + duration
+        self._changed()
+        if not duration:
+            return "The GPU goes back after its idle time again."
+        return f"The GPU stays with this kernel for {seconds(duration)} from its next GPU cell on, as far as the admin's maximum allows."
+
+    def release(self) -> str:
+        """Give the GPU back now. Raises ``ExecutingError`` while a cell runs, ``LeaseError`` where none is held."""
+        if self._gate.executing:
+            raise ExecutingError("A GPU cell is running: interrupt it, or wait until it ends, and release the GPU then.")
+        if self._gate.rest not in (Phase.HOLDING, Phase.RESUMING):
+            raise LeaseError("This kernel holds no GPU now.", reason="not_holding")
+        self._hold_until = 0.0
+        self._state.release_asked += 1
+        self._changed()
+        return "The GPU goes back now; the next GPU cell asks for it again."
+
+    # what happens to the kernel
+
+    def kernel_gone(self) -> None:
+        """The process ended: its CUDA state went with it, its GPUs are empty."""
+        self._device.forget()
+        self._state.gpus, self._state.home, self._state.parked_bytes = [], [], 0
+        self._hold_until = 0.0
+        self._mark()
+
+    def state(self) -> LeaseState:
+        """The whole truth, now."""
+        self._mark()
+        now, state = time.monotonic(), self._state
+        state.phase, state.wanted, state.executing = self._phase, self._gate.wanted, self._gate.executing
+        state.phase_for = now - self._since
+        state.idle_for = None if state.executing else now - self._idle_since
+        state.hold_for = max(0.0, self._hold_until - now)
+        return state
+
+    # inside
+
+    def _resumed(self, epoch: list[int], error: Optional[DeviceError]) -> None:
+        if error is None:
+            self._idle_since = time.monotonic()
+            self._answer(epoch, "done")
+            self._state.home, self._state.parked_bytes = list(self._state.gpus), 0
+            self._move(Phase.HOLDING)
+            return
+        self._state.gpus = []
+        self._state.fatal = error.fatal
+        self._answer(epoch, "resume_failed", str(error))
+        self._move(Phase.COLD if error.fatal else Phase.PARKED)
+        self._apply(self._gate.denied("DeviceError", str(error)))
+
+    def _parked(self, epoch: list[int], error: Optional[DeviceError], size: int) -> None:
+        if error is None:
+            self._state.home, self._state.gpus, self._state.parked_bytes = self._state.gpus, [], size
+            self._answer(epoch, "done")
+            self._move(Phase.PARKED)
+            return
+        self._answer(epoch, error.reason, str(error))
+        self._move(Phase.HOLDING)
+
+    def _move(self, rest: Phase) -> None:
+        self._apply(self._gate.moved(rest))
+        self._mark()
+        self._changed()
+
+    def _answer(self, epoch: list[int], answer: str, message: str = "") -> None:
+        self._state.order, self._state.answer, self._state.answer_message = list(epoch), answer, message
+        self._changed()
+
+    def _mark(self) -> None:
+        now = time.monotonic()
+        if self._gate.phase is not self._phase:
+            self._phase, self._since = self._gate.phase, now
+        if self._gate.executing:
+            self._was_executing = True
+        elif self._was_executing:
+            self._was_executing, self._idle_since = False, now
+
+    def describe(self) -> dict[str, Any]:
+        rung, reason = self._device.probe()
+        return {"rung": str(rung), "rung_reason": reason}

@@ -1,0 +1,461 @@
+"""The supervisor at work: requests in, replies and output out, one kernel process after another.
+
+It carries out what the gate, the lease and the sessions decide; it must never decide anything of theirs itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+import zmq
+
+from ..protocol.errors import BadRequest, LaunchError, WireError
+from ..protocol.model import KernelState, Spec
+from ..protocol.wire import Part, Signer, loads
+from .back import Back
+from .cells import Session as PythonCells
+from .cells import Unknown as UnknownCells
+from .child import started
+from .cuda import NoParking
+from .front import PLAIN, Front, private
+from .gate import CELL, PASSING, Abort, Effect, Fail, Gate, Hold, Request, Send
+from .lease import Lease
+from .link import LINKED, Link
+from .magic import MagicSocket
+from .messages import Messages, error_content
+from .process import KernelProcess, identity, wakeup
+from .reactor import Reactor, Timer
+from .simulated import Simulated
+from .waiting import Waiting
+
+log = logging.getLogger("supervisor")
+
+OWN = [b"S"]  # envelope of the supervisor's own requests
+GRACE = 3.0  # seconds between SIGTERM and SIGKILL at the end
+
+
+class Proxy:
+    """Everything beside one kernel, wired together on one loop."""
+
+    def __init__(self, folder: Path, spec: Spec, process: KernelProcess) -> None:
+        self.folder, self.spec, self.process = folder, spec, process
+        self.reactor, self.context = Reactor(), zmq.Context()
+        self.signer, self.messages = Signer(spec.key.encode()), Messages()
+        self.state = KernelState(kernel_id=spec.kernel_id)
+        self.cells = PythonCells() if spec.language == "python" else UnknownCells()
+        self.gate = Gate(spec.gpus, self._classify, self._ran)
+        sim = spec.simulated
+        self.device = Simulated(self.reactor, sim["park_seconds"], sim["seconds_per_gb"]) if sim else NoParking()
+        self.lease = Lease(self.gate, self.device, lambda: self.state.pid, self.apply, self._expose, self._changed)
+        self.front = Front(self.context, spec, self.signer, self.messages, lambda: self.state.alive, self._request)
+        self.link_address = f"ipc://{folder / 'link'}"
+        self.link = Link(self.context, self.link_address, spec, self.messages)
+        private(str(folder / "link"))
+        self.link.on_request, self.link.on_order, self.link.on_call = self._request, self._order, self._call
+        self.link.state = self.snapshot
+        self.waiting = Waiting(
+            self.reactor, self.gate, self.messages, self.publish, spec.notice_after, lambda: self.link.brokered
+        )  # fmt: skip
+        self.magic = MagicSocket(self.reactor, str(folder / "magic.sock"), self._magic)
+        self.state.connection = self.front.connection
+        self._dirty = True
+        self._closing = self._restarting = self._ending = False
+        self._busy_since = time.monotonic()
+        self._idle_owed: dict[str, Request] = {}  # answered cells whose `idle` has not been seen
+        self._idle_seen: set[str] = set()  # running cells whose `idle` came before their answer
+        self._iopub_heard = time.monotonic()
+        self._iopub_live = False
+        self._nudge: Optional[Timer] = None
+        self._kernel_started()
+
+    # life
+
+    def announce(self) -> None:
+        """Tell the world, in one step, that this kernel is here."""
+        new = self.folder / "supervisor.new"
+        new.write_text(json.dumps(identity(self.folder, self.spec, self.link_address, self.front.connection)))
+        new.replace(self.folder / "supervisor.json")
+
+    def run(self) -> None:
+        """Until ``end``."""
+        signals = wakeup(lambda: self.reactor.call_later(0, self.end))
+        self.reactor.add(signals, lambda: os.read(signals, 64))
+        self._watch_owner()
+        self.front.watch(self.reactor)
+        self.link.watch(self.reactor)
+        self.reactor.after_each_turn(self._tell)
+        self.reactor.call_later(1.0, self._look)
+        self.reactor.run()
+        self.magic.close()
+        self.link.close()
+        self.front.close()
+        self.back.close()
+        self.context.term()
+
+    def end(self, grace: float = GRACE) -> None:
+        """End the kernel, politely for ``grace`` seconds, and then this process."""
+        if self._ending:
+            return
+        self._ending = self._closing = True
+        self.apply(self.gate.closing())
+        child = self.process.child
+        if child is None or child.poll() is not None:
+            self.reactor.stop()
+            return
+        child.signal(15, group=False)
+        self.reactor.call_later(grace, lambda: child.signal(9))
+        self.reactor.call_later(grace + 1.0, self.reactor.stop)
+
+    def _watch_owner(self) -> None:
+        pid = self.spec.owner_pid
+        if pid is None:
+            return
+        if started(pid) != self.spec.owner_started:
+            self.end()
+        elif hasattr(os, "pidfd_open"):
+            fd = os.pidfd_open(pid)
+            self.reactor.add(fd, lambda: (self.reactor.remove(fd), self.end()))  # type: ignore[func-returns-value]
+        else:
+            self._poll_owner(pid)
+
+    def _poll_owner(self, pid: int) -> None:
+        if started(pid) != self.spec.owner_started:
+            self.end()
+        self.reactor.call_later(2.0, lambda: self._poll_owner(pid))
+
+    # the kernel process
+
+    def _kernel_started(self) -> None:
+        child = self.process.child
+        assert child is not None
+        self.state.alive, self.state.ready, self.state.exit_code, self.state.pid = True, False, None, child.pid
+        self.state.starts = self.process.starts
+        self._closing = self._restarting = self._iopub_live = False
+        self.back = Back(self.context, self.reactor, self.process.info, self.signer, self._answered, self._published)
+        if child.pidfd is not None:
+            self.reactor.add(child.pidfd, self._reap)
+        self._ask_kernel_info(tries=0)
+        self._changed()
+
+    def _ask_kernel_info(self, tries: int) -> None:
+        """Until it answers on shell and is heard on iopub: a cell sent before that could lose its first output."""
+        if self.gate.ready or not self.state.alive:
+            return
+        if tries < 1 or self._answered_info:
+            self._answered_info = False
+            self.back.send("shell", OWN, self.messages.make("kernel_info_request", {}))
+        self._nudge = self.reactor.call_later(0.1, lambda: self._ask_kernel_info(tries + 1))
+
+    _answered_info = False
+
+    def _kernel_ready(self) -> None:
+        self.state.ready = True
+        self.process.show(self.front.connection)
+        self.apply(self.gate.kernel_ready())
+        self._changed()
+
+    def _reap(self) -> None:
+        child = self.process.child
+        code = child.poll() if child else None
+        if child is None or code is None:
+            return
+        if child.pidfd is not None:
+            self.reactor.remove(child.pidfd)
+        child.signal(9)  # what it has left running
+        child.close()
+        self.back.read_iopub()  # its last output
+        self.state.alive = self.state.ready = False
+        self.state.exit_code = code
+        self.state.reason = "" if self._closing and not code else child.reason(code)
+        log.info("kernel process %d ended: %s", child.pid, self.state.reason or "as asked")
+        self.apply(self.gate.gone(self.state.reason, asked=self._closing))
+        self.lease.kernel_gone()
+        self.cells.reset()
+        self._idle_owed.clear()
+        self._idle_seen.clear()
+        self._changed()
+        if self._ending:
+            self.reactor.stop()
+
+    def _respawn(self, header: dict[str, Any]) -> None:
+        if self.state.alive:
+            raise LaunchError("The old kernel process has not ended yet: end it first.", reason="still_alive")
+        self.back.close()
+        try:
+            self.process.respawn(header.get("argv"), header.get("env"), header.get("cwd"))
+        except OSError as exc:
+            raise LaunchError(f"The kernel could not be started: {exc}. Check its kernelspec.") from exc
+        self.publish(self.messages.status("restarting"), "status")
+        self._kernel_started()
+
+    # requests of clients
+
+    def _request(self, channel: str, envelope: list[Part], parts: list[Part]) -> None:
+        header = loads(parts[0])
+        msg_type, msg_id = header.get("msg_type"), header.get("msg_id")
+        if not isinstance(msg_type, str) or not isinstance(msg_id, str) or not msg_id or msg_id.startswith(self.messages.prefix):
+            raise WireError("a request needs a msg_type and a msg_id that are text")
+        if channel == "stdin":
+            self.back.send("stdin", envelope, parts)
+            return
+        request = Request(envelope, parts, msg_id, msg_type)
+        if channel == "control":
+            self._control(request)
+            return
+        subshell = header.get("subshell_id")
+        request.lane = subshell if isinstance(subshell, str) else ""
+        if msg_type == CELL:
+            content, metadata = loads(parts[3]), loads(parts[2])
+            if not isinstance(content.get("code"), str):
+                self.apply([Fail(request, "ValueError", "An execute_request needs a content with code that is text.")])
+                return
+            expressions = content.get("user_expressions") or {}
+            extra = [e for e in expressions.values() if isinstance(e, str)] if isinstance(expressions, dict) else []
+            request.code, request.metadata = "\n".join([content["code"], *extra]), metadata
+        if msg_type not in PASSING:
+            self._touch()
+        self.apply(self.gate.request(request))
+        self._changed()
+
+    def _control(self, request: Request) -> None:
+        if request.msg_type == "interrupt_request":
+            self._interrupt()
+            if self.spec.interrupt_mode != "message" or not self.state.alive:
+                self._reply(request, {"status": "ok"})
+            return
+        if request.msg_type == "shutdown_request":
+            content = loads(request.parts[3])
+            self._closing, self._restarting = True, bool(content.get("restart"))
+            self.apply(self.gate.closing())
+            self._changed()
+            if not self.state.alive:
+                self._reply(request, {"status": "ok", "restart": self._restarting})
+                return
+        if not self.state.alive:
+            self._reply(request, {"status": "aborted"})
+            return
+        self.apply(self.gate.control(request))
+
+    def _interrupt(self) -> None:
+        self.apply(self.gate.interrupt())
+        self._changed()
+
+    def _touch(self) -> None:
+        self._busy_since = time.monotonic()
+
+    # effects of the gate
+
+    def apply(self, effects: list[Effect]) -> None:
+        """Carry out, in order, what the gate decided."""
+        for effect in effects:
+            if isinstance(effect, Send):
+                self.waiting.ended(effect.request, granted=True)
+                channel = "control" if effect.request.lane == "control" else "shell"
+                self.back.send(channel, effect.request.source, effect.request.parts)
+            elif isinstance(effect, Hold):
+                self.waiting.held(effect.request)
+            elif isinstance(effect, Fail):
+                self._fail(effect.request, effect.ename, effect.evalue)
+            elif isinstance(effect, Abort):
+                self.waiting.ended(effect.request, granted=False)
+                self._reply(effect.request, {"status": "aborted"}, idle=True)
+            else:
+                self._signal()
+
+    def _signal(self) -> None:
+        """SIGINT, or the kernel's own message; and a poke, because a loop that awaits only looks when it is woken."""
+        child = self.process.child
+        if child is None or not self.state.alive:
+            return
+        if self.spec.interrupt_mode == "message":
+            self.back.send("control", OWN, self.messages.make("interrupt_request", {}))
+        else:
+            child.signal(2)
+        if self.gate.ready:
+            self.reactor.call_later(0.05, self._poke)
+
+    def _poke(self) -> None:
+        if self.state.alive and self.gate.ready:
+            self.back.send("shell", OWN, self.messages.make("kernel_info_request", {}))
+
+    def _fail(self, request: Request, ename: str, evalue: str) -> None:
+        self.waiting.ended(request, granted=False)
+        if request.msg_type == CELL:
+            self.publish(self.messages.error(request.parts[0], ename, evalue), "error")
+        self._reply(request, {"status": "error", **error_content(ename, evalue)}, idle=True)
+
+    def _reply(self, request: Request, content: dict[str, Any], idle: bool = False) -> None:
+        if request.msg_type == CELL:
+            content = {"execution_count": None, "payload": [], "user_expressions": {}, **content}
+        channel = "control" if request.msg_type in ("interrupt_request", "shutdown_request") or request.lane == "control" else "shell"
+        self._route(channel, request.source, self.messages.reply(request.msg_type, request.parts[0], content), "reply")
+        if idle:
+            self.publish(self.messages.status("idle", request.parts[0]), "status")
+
+    # what the kernel says
+
+    def _answered(self, channel: str, envelope: list[Part], parts: list[Part]) -> None:
+        parent = loads(parts[1])
+        if envelope[:1] == OWN:
+            if parent.get("msg_type") == "kernel_info_request" and not self.gate.ready:
+                self._answered_info = True
+                if self._iopub_live:
+                    self._kernel_ready()
+            return
+        if channel != "stdin":
+            request = self.gate.replied(str(parent.get("msg_id")))
+            if request is not None and request.msg_type == CELL:
+                if request.msg_id in self._idle_seen:
+                    self._idle_seen.discard(request.msg_id)
+                else:
+                    self._idle_owed[request.msg_id] = request
+                self._touch()
+            self._changed()
+        self._route(channel, envelope, parts, "input_request" if channel == "stdin" else "reply")
+
+    def _route(self, channel: str, envelope: list[Part], parts: list[Part], msg_type: str) -> None:
+        if envelope[:1] == [PLAIN]:
+            self.front.answer(channel, envelope, parts)
+        elif envelope[:1] == [LINKED]:
+            self.link.publish(channel, parts, msg_type, to=bytes(envelope[1]).decode())
+
+    def _published(self, parts: list[Part], frames: list[bytes]) -> None:
+        self._iopub_heard = time.monotonic()
+        msg_type = loads(parts[0]).get("msg_type", "")
+        if not self._iopub_live:
+            self._iopub_live = True
+            if self._answered_info:
+                self._kernel_ready()
+        if msg_type == "iopub_welcome" or self.messages.prefix.encode() in bytes(parts[1]):
+            return  # meant for us: the front says its own welcome
+        if msg_type == "status" and loads(parts[3]).get("execution_state") == "idle":
+            msg_id = str(loads(parts[1]).get("msg_id"))
+            if self._idle_owed.pop(msg_id, None) is None and msg_id in self.gate.in_flight:
+                self._idle_seen.add(msg_id)
+        self.front.publish(parts, wrapped=frames)
+        self.link.publish("iopub", parts, msg_type)
+
+    def publish(self, parts: list[Part], msg_type: str) -> None:
+        """A message of our own, on iopub to everybody."""
+        self.front.publish(parts, topic=msg_type.encode())
+        self.link.publish("iopub", parts, msg_type)
+
+    # the lease
+
+    def _classify(self, request: Request) -> tuple[bool, str]:
+        verdict = self.cells.classify(request.code, request.metadata)
+        return verdict.needs_gpu, verdict.why
+
+    def _ran(self, request: Request) -> None:
+        self.cells.ran(request.code)
+
+    def _expose(self, gpus: list[str]) -> None:
+        """Before its first GPU cell, a kernel's environment names exactly the devices that it was given."""
+        if self.spec.language == "python" and gpus:
+            env = {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+                   "TF_FORCE_GPU_ALLOW_GROWTH": "true"}  # fmt: skip
+            content = {"code": f"__import__('os').environ.update({env!r})", "silent": True, "store_history": False, "user_expressions": {},
+                       "allow_stdin": False, "stop_on_error": False}  # fmt: skip
+            self.back.send("shell", OWN, self.messages.make("execute_request", content))
+
+    def _order(self, header: dict[str, Any]) -> None:
+        do, epoch = header["do"], header["epoch"]
+        if do == "grant":
+            self.lease.grant(header["gpus"], epoch)
+        elif do == "park":
+            self.lease.park(epoch)
+        elif do == "deny":
+            self.lease.deny(header["reason"], header["message"], epoch)
+        elif do == "queue":
+            self.waiting.placed(header)
+        else:
+            raise WireError(f"unknown order {do!r}")
+        self._changed()
+
+    def _call(self, header: dict[str, Any]) -> dict[str, Any]:
+        do = header["do"]
+        if do == "signal":
+            if header["signum"] == 2:
+                self._interrupt()
+            elif self.process.child:
+                self._closing = True
+                self.process.child.signal(int(header["signum"]))
+        elif do == "respawn":
+            self._respawn(header)
+        elif do == "shutdown":
+            self.end(float(header.get("grace", GRACE)))
+        elif do == "hold":
+            return {"message": self.lease.hold(float(header["seconds"]))}
+        elif do == "release":
+            return {"message": self.lease.release()}
+        else:
+            raise BadRequest(f"unknown call {do!r}")
+        return {}
+
+    def _magic(self, asked: dict[str, Any]) -> dict[str, Any]:
+        do, message = asked.get("do"), ""
+        if do == "hold":
+            message = self.lease.hold(float(asked["seconds"]))
+        elif do == "release":
+            message = self.lease.release()
+        elif do == "mode":
+            enabled = asked["mode"] == "on"
+            self.apply(self.gate.switch(enabled))
+            message = "Cells that need a GPU wait for one." if enabled else "No cell of this kernel asks for a GPU any more, until %gpu on."
+        elif do == "simulate":
+            if not isinstance(self.device, Simulated):
+                raise BadRequest("This machine's GPUs are real: nothing is simulated.")
+            self.device.bytes = self.state.simulated_bytes = max(0, int(asked["bytes"]))
+        elif do != "status":
+            raise BadRequest(f"unknown request {do!r}")
+        self._changed()
+        state = self.snapshot().to_json()
+        return {"message": message, "state": state, "mode": "on" if self.gate.enabled else "off", **self.lease.describe()}
+
+    # what others are told
+
+    def snapshot(self) -> KernelState:
+        """The whole truth about this kernel, now."""
+        state = self.state
+        state.lease = self.lease.state()
+        state.in_flight, state.held = len(self.gate.in_flight), len(self.gate.held)
+        state.sessions = self.link.sessions.present
+        if self.gate.busy:
+            self._touch()
+        state.idle_seconds = time.monotonic() - self._busy_since
+        if not state.alive:
+            state.execution_state = "restarting" if self._restarting and not self._ending else "dead"
+        elif self._closing:
+            state.execution_state = "restarting" if self._restarting else "terminating"
+        elif not state.ready:
+            state.execution_state = "starting"
+        else:
+            state.execution_state = "busy" if self.gate.busy else "idle"
+        return state
+
+    def _changed(self) -> None:
+        self._dirty = True
+
+    def _tell(self) -> None:
+        if self._dirty:
+            self._dirty = False
+            self.link.send_state(self.snapshot())
+
+    # once a second
+
+    def _look(self) -> None:
+        self.reactor.call_later(1.0, self._look)
+        if self.process.child is not None and self.process.child.pidfd is None and self.state.alive:
+            self._reap()
+        if self._idle_owed and time.monotonic() - self._iopub_heard > 2.0:
+            for request in self._idle_owed.values():  # the reply is in and the kernel says nothing more: its idle was lost
+                log.warning("the idle of a cell was lost; told in the kernel's place")
+                self.publish(self.messages.status("idle", request.parts[0]), "status")
+            self._idle_owed.clear()
+
+

@@ -1,0 +1,65 @@
+"""Simulated GPUs: the device interface with a cost that the admin sets and no driver behind it.
+
+Everything but the last step is the real path: the host must have room for what is parked, and each move takes
+``park_seconds + seconds_per_gb * GB``. The kernel says how much memory it pretends to have on the GPU (``%gpu simulate 4GB``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Callable, Optional, Sequence
+
+from ..protocol.errors import DeviceError
+from ..protocol.model import Rung
+from .cuda import Device, Done
+from .reactor import Reactor, Timer
+
+
+class Simulated(Device):
+    def __init__(self, reactor: Reactor, park_seconds: float, seconds_per_gb: float, headroom: Optional[Callable[[], int]] = None) -> None:
+        self._reactor, self._seconds, self._per_gb = reactor, park_seconds, seconds_per_gb
+        self._headroom = headroom or host_headroom
+        self._timer: Optional[Timer] = None
+        self.bytes = 0  # what the kernel pretends to have on the GPU
+
+    def probe(self) -> tuple[Rung, str]:
+        return Rung.ANYWHERE, "simulated"
+
+    def discover(self, pid: int) -> list[int]:
+        return [pid]
+
+    def park(self, pid: int, done: Done) -> None:
+        if self.bytes > self._headroom():
+            done(DeviceError(f"{self.bytes} bytes of GPU memory don't fit into this machine's free memory", reason="does_not_fit"), 0)
+            return
+        self._after(done)
+
+    def resume(self, pid: int, gpus: Sequence[str], done: Done) -> None:
+        self._after(done)
+
+    def forget(self) -> None:
+        self.bytes = 0
+        if self._timer:
+            self._timer.cancel()
+
+    def _after(self, done: Done) -> None:
+        cost = self._seconds + self._per_gb * self.bytes / 1e9
+        self._timer = self._reactor.call_later(cost, lambda: done(None, self.bytes))
+
+
+def host_headroom() -> int:
+    """Bytes of host memory that parked state may take: what the cgroup and the machine have left, whichever is less."""
+    room = 1 << 62
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        if limit != "max":
+            room = int(limit) - int(Path("/sys/fs/cgroup/memory.current").read_text())
+    except (OSError, ValueError):
+        pass
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return min(room, int(line.split()[1]) * 1024)
+    except (OSError, ValueError):
+        pass
+    return room
