@@ -170,8 +170,10 @@ class Sessions:
         kept: deque[tuple[int, Entry]] = deque()
         gap: Optional[tuple[int, Entry]] = None
         missing = 0
+        enough = False
         for number, entry in session.waiting:
-            if entry.rank == rank and self._held > target:
+            enough = enough or self._held <= target  # for good: the note itself weighs something
+            if entry.rank == rank and not enough:
                 gap = gap or (number, entry)
                 missing += entry.missing or entry.size
                 session.lost += 1
