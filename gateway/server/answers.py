@@ -1,0 +1,78 @@
+"""What all our HTTP handlers share: errors as ``{"message", "reason"}`` with the right status, bodies that are bounded.
+
+It must never show a traceback, a path or an internal to a client: what isn't one of our own errors is "unhandled" and goes to the log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from http.client import responses
+from typing import Any
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from tornado import web
+
+from ..protocol import errors
+from ..protocol.errors import ElasticError
+from . import bodies
+
+STATUS: dict[type[ElasticError], int] = {
+    errors.BadRequest: 400,
+    errors.SettingError: 400,
+    errors.ImpossibleRequest: 400,
+    errors.ExecutingError: 409,
+    errors.StaleOrderError: 409,
+    errors.LeaseError: 409,
+    errors.BrokerUnavailable: 503,
+    errors.SupervisorLost: 410,
+}
+BY_REASON = {"too_large": 413, "no_such_kernel": 404, "no_such_kernelspec": 404, "kernel_limit": 429, "pending": 409}
+
+
+class Answer(web.HTTPError):
+    """One of our own errors on its way to the client."""
+
+    def __init__(self, error: ElasticError) -> None:
+        status = BY_REASON.get(error.reason) or next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
+        super().__init__(status, str(error))
+        self.body = error.to_json()
+
+
+def rest(method: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """Of a handler's method: known users only, allowed ones only, and our errors answered as such."""
+
+    @wraps(method)
+    async def answering(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            await method(self, *args, **kwargs)
+        except ElasticError as error:
+            raise Answer(error) from None
+
+    return web.authenticated(authorized(answering))  # type: ignore[no-any-return,arg-type]
+
+
+class Handler(APIHandler):
+    """Its methods are decorated with ``rest`` and raise ``ElasticError``."""
+
+    auth_resource = "kernels"
+
+    def body(self, empty: bool = False) -> dict[str, Any]:
+        return bodies.json_object(self.request.body, empty)
+
+    def answer(self, value: Any, status: int = 200) -> None:
+        self.set_status(status)
+        self.finish(json.dumps(value))
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        error = kwargs.get("exc_info", (None, None))[1]
+        if isinstance(error, Answer):
+            body = error.body
+        elif isinstance(error, web.HTTPError):
+            message = (error.log_message or "") % error.args if error.args else (error.log_message or "").replace("%%", "%")
+            body = {"message": message or responses.get(status_code, "Error"), "reason": error.reason or ""}
+        else:
+            body = {"message": "Unhandled error; the server's log has it.", "reason": "unhandled"}
+        self.finish(json.dumps(body))

@@ -1,0 +1,198 @@
+"""The gateway: a Jupyter server that serves kernels and leases GPUs, and nothing else.
+
+It embeds the broker: started and its kernels found again before the first request is served, stopped without ending a kernel. It must
+never open a browser, never ask a question on a terminal, and never take another port than the one it was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import sys
+from typing import Any
+
+from jupyter_server.serverapp import ServerApp
+from tornado.netutil import bind_sockets
+from traitlets import default
+from traitlets.config import Config, catch_config_error
+
+from .. import __version__
+from ..broker.broker import Broker
+from ..protocol.errors import ElasticError
+from ..settings import ElasticGateway, Leases, LocalBackend, SimulatedGpu
+from . import embed, strict
+from .auth import ElasticIdentityProvider
+from .connection import ElasticWebsocketConnection
+from .contents import NoContents
+from .kernel import ElasticKernelManager
+from .kernels import ElasticMappingKernelManager
+from .restarter import ElasticRestarter
+from .sessions import ElasticSessionManager
+
+OURS = [
+    ElasticGateway,
+    Leases,
+    SimulatedGpu,
+    LocalBackend,
+    ElasticMappingKernelManager,
+    ElasticKernelManager,
+    ElasticRestarter,
+    ElasticSessionManager,
+    ElasticIdentityProvider,
+    ElasticWebsocketConnection,
+]
+
+
+class ElasticGatewayApp(ServerApp):
+    """``jupyter elastic-gateway``."""
+
+    name = "jupyter-elastic-gateway"
+    version = __version__
+    description = """Serves Jupyter kernels that hold a GPU only while a cell needs one.
+
+    Connect JupyterLab with `jupyter lab --gateway-url=URL`. Kernels outlive the gateway: one that is stopped or killed and started
+    again finds them all. `jupyter elastic-gateway shutdown --kernels` ends them.
+    """
+    examples = """
+    jupyter elastic-gateway                                    # the GPUs of this machine
+    jupyter elastic-gateway --ElasticGateway.simulated_gpus=2  # try it without one
+    jupyter elastic-gateway --Leases.idle_timeout=60           # release a GPU after a minute without work
+    """
+    subcommands: dict[str, Any] = {}
+    default_services = ("api", "kernelspecs", "security", "auth")
+    classes = [*OURS, *(cls for cls in ServerApp.classes if "Gateway" not in cls.__name__ and "Contents" not in cls.__name__)]
+
+    broker: Broker | None = None
+
+    # defaults that differ from a notebook server's
+
+    @default("kernel_manager_class")
+    def _kernels(self) -> type:
+        return ElasticMappingKernelManager
+
+    @default("session_manager_class")
+    def _sessions(self) -> type:
+        return ElasticSessionManager
+
+    @default("contents_manager_class")
+    def _contents(self) -> type:
+        return NoContents
+
+    @default("identity_provider_class")
+    def _identity(self) -> type:
+        return ElasticIdentityProvider
+
+    @default("kernel_websocket_connection_class")
+    def _default_kernel_websocket_connection_class(self) -> type:
+        return ElasticWebsocketConnection
+
+    @default("port_retries")
+    def _port_retries_default(self) -> int:
+        return 0
+
+    @default("open_browser")
+    def _no_browser(self) -> bool:
+        return False
+
+    @default("no_browser_open_file")
+    def _no_open_file(self) -> bool:
+        return True
+
+    @default("max_body_size")
+    def _small_bodies(self) -> int:
+        return 16 << 20  # nobody uploads to a gateway; websockets have a limit of their own
+
+    # coming up
+
+    @catch_config_error
+    def initialize(self, argv: list[str] | None = None, find_extensions: bool = False, **kwargs: Any) -> None:
+        super().initialize(argv, find_extensions=find_extensions, **kwargs)
+
+    def init_logging(self) -> None:
+        """The first step after all configuration is read: nothing may be misspelled."""
+        super().init_logging()
+        try:
+            for warning in strict.check(self.config, self._classes_inc_parents(), OURS, self.cli_config or Config()):
+                self.log.warning(warning)
+        except ElasticError as exc:
+            self._stop_here(exc)
+
+    def init_configurables(self) -> None:
+        super().init_configurables()
+        self.broker = embed.make_broker(self, self.kernel_manager)
+        if not self.session_manager.trait_has_value("database_filepath"):
+            self.session_manager.database_filepath = embed.session_file(self.broker)
+
+    def init_webapp(self) -> None:
+        self.extra_services = [*embed.SERVICES, *self.extra_services]
+        self.tornado_settings["elastic_broker"] = self.broker
+        super().init_webapp()
+
+    def init_signal(self) -> None:
+        """One Ctrl-C is enough, since no kernel is lost by it."""
+        signal.signal(signal.SIGINT, self._signal_stop)
+        signal.signal(signal.SIGTERM, self._signal_stop)
+        signal.signal(signal.SIGUSR1, self._signal_info)
+
+    def _signal_stop(self, sig: Any, frame: Any) -> None:
+        self.io_loop.add_callback_from_signal(self.log.info, "%s: stopping; kernels go on.", signal.Signals(sig).name)
+        self.stop(from_signal=True)
+
+    def _find_http_port(self) -> None:
+        """Bound once and kept: a port that is free now may be taken when the broker is up."""
+        try:
+            self._sockets = bind_sockets(self.port, self.ip)
+        except OSError as exc:
+            if exc.errno == errno.EADDRINUSE:
+                why = f"Port {self.port} is taken: another gateway or program listens on it. Stop that one, or choose another with --port."
+            elif exc.errno == errno.EACCES:
+                why = f"This user may not listen on port {self.port}: choose one above 1023 with --port."
+            else:
+                why = f"Can't listen on {self.ip or 'any address'}, port {self.port}: {exc.strerror or exc}. Check --ip and --port."
+            self._stop_here(ElasticError(why))
+        self.port = self._sockets[0].getsockname()[1]
+
+    def _bind_http_server(self) -> None:
+        """Called once the loop runs. First the broker and the kernels that are there already, then requests."""
+        self._coming_up = asyncio.ensure_future(self._come_up())
+
+    async def _come_up(self) -> None:
+        try:
+            await embed.start(self.broker, self.kernel_manager)
+        except ElasticError as exc:
+            self.log.critical(str(exc))
+            self._failed = True
+            self.stop()
+            return
+        self._unregister = embed.measure(self.broker, self.kernel_manager)
+        if self.sock:
+            super()._bind_http_server()
+        else:
+            self.http_server.add_sockets(self._sockets)
+        self.log.info("Serving %s", self.connection_url)
+
+    # going down
+
+    async def cleanup_kernels(self) -> None:
+        """Kernels go on; browsers are told to come back."""
+        if self.broker is not None:
+            await embed.stop(self.broker, self.kernel_manager, self.web_app.settings)
+
+    def start(self) -> None:
+        super().start()
+        if self._failed:
+            sys.exit(1)
+
+    _failed = False
+
+    def running_server_info(self, kernel_count: bool = True) -> str:
+        count = len(self.kernel_manager.list_kernel_ids())
+        return f"Elastic gateway {__version__}, {count} kernels: {self.display_url}"
+
+    def _stop_here(self, error: ElasticError) -> None:
+        self.log.critical(str(error))
+        self.exit(1)
+
+
+main = ElasticGatewayApp.launch_instance

@@ -1,0 +1,179 @@
+"""``/api/gpu``: who holds which GPU, who waits, and what an operator may change.
+
+Everything is read from the broker's snapshot and asked of the broker. It must never keep an event for a reader who doesn't read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from jupyter_server.services.kernels.handlers import _kernel_id_regex
+from tornado.iostream import StreamClosedError
+from traitlets import TraitError
+
+from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError
+from ..settings import Leases
+from .answers import Handler, rest
+
+BEAT = 15.0  # seconds between two signs of life on an event stream
+BACKLOG = 256  # events that a slow reader may be behind before it is only given the newest state
+
+
+class GpuHandlerBase(Handler):
+    auth_resource = "gpu"
+
+    @property
+    def broker(self) -> Any:
+        broker = self.settings.get("elastic_broker")
+        if broker is None:
+            raise BrokerUnavailable("This server leases no GPUs. Look at its log for why its broker did not start.")
+        return broker
+
+    def known(self, kernel_id: str) -> str:
+        if kernel_id not in self.broker.links:
+            raise ElasticError("There is no such kernel, or it is still starting.", reason="no_such_kernel")
+        return kernel_id
+
+
+class GpuHandler(GpuHandlerBase):
+    @rest
+    async def get(self) -> None:
+        self.answer(self.broker.snapshot())
+
+
+class ReleaseHandler(GpuHandlerBase):
+    """Take the GPU from an idle kernel; its state is parked."""
+
+    @rest
+    async def post(self, kernel_id: str) -> None:
+        await self.broker.release(self.known(kernel_id))
+        self.answer(self.broker.snapshot())
+
+
+class HoldHandler(GpuHandlerBase):
+    """Leave the GPU with a kernel for some seconds although it is idle; 0 ends that."""
+
+    @rest
+    async def post(self, kernel_id: str) -> None:
+        await self.broker.hold(self.known(kernel_id), duration(self.body(), "seconds"))
+        self.answer(self.broker.snapshot())
+
+
+class PolicyHandler(GpuHandlerBase):
+    """The rules in force. ``PATCH`` changes some of them until the gateway stops; all of them or, if one is bad, none."""
+
+    @rest
+    async def get(self) -> None:
+        self.answer(policy(self.broker.leases))
+
+    @rest
+    async def patch(self) -> None:
+        change_policy(self.broker.leases, self.body())
+        self.broker.policy_changed()
+        self.log.info("Lease policy is now %s.", json.dumps(policy(self.broker.leases)))
+        self.answer(policy(self.broker.leases))
+
+
+class EventsHandler(GpuHandlerBase):
+    """Server-sent events: the whole state first, then each change. A reader who falls behind gets the whole state again."""
+
+    reading: Stream | None = None
+
+    @rest
+    async def get(self) -> None:
+        self.set_header("Content-Type", "text/event-stream")
+        self.set_header("Cache-Control", "no-cache")
+        self.set_header("X-Accel-Buffering", "no")
+        self.reading = stream = Stream(self.broker)
+        self.settings.setdefault("elastic_streams", set()).add(stream)
+        try:
+            async for text in stream:
+                self.write(text)
+                await self.flush()
+        except StreamClosedError:
+            pass
+        finally:
+            stream.close()
+            self.settings["elastic_streams"].discard(stream)
+
+    def on_connection_close(self) -> None:
+        if self.reading is not None:
+            self.reading.close()
+
+
+class Stream:
+    """What one reader is still owed."""
+
+    def __init__(self, broker: Any) -> None:
+        self._broker = broker
+        self._owed: list[tuple[str, Any]] = [("state", broker.snapshot())]
+        self._news = asyncio.Event()
+        self._news.set()
+        self._open = True
+        self._unsubscribe: Callable[[], None] = broker.subscribe(self._heard)
+
+    def _heard(self, name: str, value: Any) -> None:
+        if len(self._owed) >= BACKLOG:
+            self._owed = []
+        self._owed.append((name, value))
+        self._news.set()
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> str:
+        try:
+            async with asyncio.timeout(BEAT):
+                await self._news.wait()
+        except TimeoutError:
+            return ":\n\n"
+        self._news.clear()
+        if not self._open:
+            raise StopAsyncIteration
+        owed, self._owed = self._owed, []
+        return "".join(f"event: {name}\ndata: {json.dumps(value)}\n\n" for name, value in owed) or ":\n\n"
+
+    def close(self) -> None:
+        self._open = False
+        self._unsubscribe()
+        self._news.set()
+
+
+def duration(body: dict[str, Any], name: str) -> float:
+    """A number of seconds from a request. Raises ``BadRequest``."""
+    value = body.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise BadRequest(f"{name} must be a number of seconds, 0 or more.")
+    return float(value)
+
+
+def policy(leases: Leases) -> dict[str, Any]:
+    """The settings of ``Leases`` as they are in force."""
+    return {name: getattr(leases, name) for name in leases.trait_names(config=True)}
+
+
+def change_policy(leases: Leases, changes: dict[str, Any]) -> None:
+    """Set some of the settings of ``Leases``: all, or none. Raises ``BadRequest`` with what would hold."""
+    names = leases.trait_names(config=True)
+    for name in changes:
+        if name not in names:
+            raise BadRequest(f"There is no policy {name[:40]!r}. There are: {', '.join(sorted(names))}.")
+    try:
+        with leases.hold_trait_notifications():
+            for name, value in changes.items():
+                setattr(leases, name, value)
+    except TraitError as exc:
+        raise BadRequest(str(exc)) from None
+
+
+default_handlers = [
+    (r"/api/gpu", GpuHandler),
+    (rf"/api/gpu/kernels/{_kernel_id_regex}/release", ReleaseHandler),
+    (rf"/api/gpu/kernels/{_kernel_id_regex}/hold", HoldHandler),
+    (r"/api/gpu/policy", PolicyHandler),
+    (r"/api/gpu/events", EventsHandler),
+]

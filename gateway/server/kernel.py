@@ -1,0 +1,319 @@
+"""One kernel, as jupyter_server knows it, on the line to its supervisor.
+
+No ZMQ socket of its own: what it knows the supervisor has told it, what it wants it asks the supervisor. It must never end a
+kernel that nobody asked to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from jupyter_client.ioloop.restarter import AsyncIOLoopKernelRestarter
+from jupyter_server._tz import utcnow
+from jupyter_server.services.kernels.kernelmanager import ServerKernelManager, emit_kernel_action_event
+from traitlets import Type, default
+
+from ..protocol.errors import ElasticError, KernelDied, LaunchError, SupervisorLost
+from ..protocol.model import KernelState
+from ..protocol.websocket import CLOSE_KERNEL_GONE
+from ..provisioner import ElasticProvisioner
+from .messages import message, status
+from .restarter import ElasticRestarter
+
+if TYPE_CHECKING:
+    from ..broker.link import KernelLink
+    from .connection import ElasticWebsocketConnection
+
+SIGINT, SIGTERM, SIGKILL = 2, 15, 9
+OURS = "gateway"  # the session under which the gateway itself speaks to a kernel
+
+
+class ElasticKernelManager(ServerKernelManager):
+    """Starts, ends, restarts and interrupts one kernel, and tells its browsers what becomes of it."""
+
+    restarter_class = Type(
+        default_value=ElasticRestarter, klass=AsyncIOLoopKernelRestarter, help="Decides whether a kernel that died is started again."
+    ).tag(config=True)
+
+    provisioner: ElasticProvisioner | None
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.websockets: set[ElasticWebsocketConnection] = set()
+        self.user = ""
+        self.coming = True  # no line yet, but one is on its way
+        self.obituary = ("KernelDied", "The kernel has not been started.")
+        self.link: KernelLink | None = None
+        self._state = KernelState()
+        self._changed = asyncio.Event()
+        self._worked = False  # the process that runs now (or ran last) has answered once
+
+    @default("execution_state")
+    def _starting(self) -> str:
+        return "starting"
+
+    @default("last_activity")
+    def _now(self) -> Any:
+        return utcnow()
+
+    # what the mapping kernel manager asks
+
+    @property
+    def pending(self) -> bool:
+        """It is being started, restarted or ended."""
+        return not self.ready.done()
+
+    @property
+    def working(self) -> bool:
+        """Something runs or waits in it, so it isn't idle whatever the clock says."""
+        state = self._state
+        return self.link is not None and state.alive and bool(state.in_flight or state.held or state.lease.executing)
+
+    @emit_kernel_action_event(success_msg="Kernel {kernel_id} was started.")
+    async def start_kernel(self, **kwargs: Any) -> None:
+        """Returns once the supervisor listens; the kernel may still be coming up. Raises ``LaunchError`` and its like."""
+        self._attempted_start = True
+        async with self._one_at_a_time():
+            await self._launch(**kwargs)
+
+    @emit_kernel_action_event(success_msg="Kernel {kernel_id} was restarted.")
+    async def restart_kernel(self, now: bool = False, newports: bool = False, **kwargs: Any) -> None:
+        """A new process under the same supervisor, or a new supervisor where that one is gone. Browsers stay connected."""
+        async with self._one_at_a_time():
+            try:
+                await self._end_process(self.shutdown_wait_time if not now else 0.0, restart=True)
+                await self._launch(**{**(self._launch_args or {}), **kwargs})
+            except Exception as exc:
+                self._give_up(exc)
+                raise
+
+    @emit_kernel_action_event(success_msg="Kernel {kernel_id} was shutdown.")
+    async def shutdown_kernel(self, now: bool = False, restart: bool = False) -> None:
+        """End process and supervisor. Its browsers are told at once."""
+        self.shutting_down = True
+        self.stop_restarter()
+        self.close_websockets(CLOSE_KERNEL_GONE, "the kernel was shut down", dead=True)
+        if self.provisioner is not None:
+            try:
+                await self._end_process(0.0 if now else self.shutdown_wait_time, restart=False)
+            finally:
+                await self.provisioner.cleanup(restart=False)
+        self._lose_link()
+        self.execution_state, self.coming = "dead", False
+        self.cleanup_connection_file()
+
+    @emit_kernel_action_event(success_msg="Kernel {kernel_id} was interrupted.")
+    async def interrupt_kernel(self) -> None:
+        """Ends the cell that runs, and those that wait for a GPU or for the kernel itself."""
+        if self.link is None:
+            for websocket in list(self.websockets):
+                websocket.cancel_early("KeyboardInterrupt", "Interrupted while the kernel was starting.")
+            return
+        await self.link.call("signal", signum=SIGINT)
+
+    async def signal_kernel(self, signum: int) -> None:
+        if self.link is None:
+            raise SupervisorLost("There is no kernel process to signal: restart the kernel.")
+        await self.link.call("signal", signum=int(signum))
+
+    async def is_alive(self) -> bool:
+        return self.link is not None and self.link.connected and self._state.alive
+
+    def adopt(self, supervisor: Any, link: KernelLink) -> None:
+        """Take over a running supervisor as it is, instead of ``start_kernel``."""
+        self._attempted_start = True
+        self.user = supervisor.user
+        self._launch_args = dict(supervisor.metadata.get("launch") or {})
+        self.provisioner = self._new_provisioner()
+        self.provisioner.adopt(supervisor)
+        self.load_connection_info({**supervisor.connection, "key": supervisor.key})  # type: ignore[typeddict-item]
+        self._use_link(link)
+        self._worked = link.state.ready
+        self.ready.set_result(None)
+        self.start_restarter()
+
+    def give_up_start(self, error: BaseException) -> None:
+        """The start has failed, or was cancelled."""
+        self._give_up(error)
+
+    def detach(self) -> None:
+        """The gateway stops, the kernel does not."""
+        self.stop_restarter()
+        self._lose_link()
+
+    # what its browsers say
+
+    def joined(self, websocket: ElasticWebsocketConnection) -> None:
+        for other in list(self.websockets):
+            if other.session_id == websocket.session_id:  # the old socket of one that came back before its loss was seen
+                other.end(1000, "this session has a newer connection")
+        self.websockets.add(websocket)
+        self.parent.notify_connect(self.kernel_id)
+        if self.link is not None:
+            websocket.attach(self.link)
+            if not self._state.alive and not self.pending:
+                websocket.say(status("dead"))
+        elif self.coming:
+            websocket.wait()
+        else:
+            websocket.fail(*self.obituary)
+
+    def left(self, websocket: ElasticWebsocketConnection) -> None:
+        if websocket in self.websockets:
+            self.websockets.discard(websocket)
+            self.parent.notify_disconnect(self.kernel_id)
+
+    def close_websockets(self, code: int, reason: str, dead: bool = False) -> None:
+        for websocket in list(self.websockets):
+            websocket.end(code, reason, dead)
+
+    # jupyter_client's hooks, which would open sockets
+
+    def _connect_control_socket(self) -> None:
+        pass
+
+    def start_restarter(self) -> None:
+        if self.autorestart:
+            if self._restarter is None:
+                self._restarter = self.restarter_class(kernel_manager=self, loop=self.loop, parent=self, log=self.log)
+            self._restarter.start()
+
+    @property
+    def has_kernel(self) -> bool:
+        return self.link is not None and self._state.alive
+
+    # inside: starting and ending
+
+    @contextlib.asynccontextmanager
+    async def _one_at_a_time(self) -> AsyncIterator[None]:
+        """While inside, ``ready`` is pending; a failure becomes its exception."""
+        if self._ready is not None and self._ready.done():
+            self._ready = None
+        ready = self.ready
+        self.shutting_down = True  # a death in between is no surprise
+        self.stop_restarter()
+        try:
+            yield
+        except BaseException as exc:
+            if not ready.done():
+                ready.set_exception(exc if isinstance(exc, Exception) else LaunchError("The start was cancelled."))
+                ready.exception()  # marks it as seen: it is told elsewhere
+            raise
+        self.shutting_down = False
+        self.start_restarter()
+        if not ready.done():
+            ready.set_result(None)
+        if not self._state.alive:  # it died before anybody watched
+            self._died()
+
+    async def _launch(self, **kwargs: Any) -> None:
+        if self.provisioner is None:
+            self.provisioner = self._new_provisioner()
+        self._launch_args = kwargs.copy()
+        starts = self._state.starts
+        kwargs = await self.provisioner.pre_launch(**kwargs)
+        info = await self.provisioner.launch_kernel(kwargs.pop("cmd"), **kwargs)
+        self._reconcile_connection_info(info)
+        await self.provisioner.post_launch(**kwargs)
+        link = self.parent.elastic_broker.links[self.kernel_id]
+        self._worked = False
+        if link is not self.link:
+            self._use_link(link)
+        else:  # the answer to a respawn comes before the state that follows from it
+            async with asyncio.timeout(10):
+                while self._state.starts <= starts:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    def _new_provisioner(self) -> ElasticProvisioner:
+        """Every kernel here has a supervisor, whatever its kernelspec names: only so does it survive and share GPUs."""
+        stanza = (self.kernel_spec.metadata or {}).get("kernel_provisioner") or {}
+        config = stanza.get("config") or {} if stanza.get("provisioner_name") == "elastic-provisioner" else {}
+        return ElasticProvisioner(kernel_id=self.kernel_id, kernel_spec=self.kernel_spec, parent=self, **config)
+
+    async def _end_process(self, grace: float, restart: bool) -> None:
+        """End the kernel process and leave its supervisor: asked, then told, then killed."""
+        link = self.link
+        if link is None or not self._state.alive:
+            return
+        if self.working:
+            await link.call("signal", signum=SIGINT)  # a cell that runs would keep it from hearing the request
+        if grace:
+            link.send(OURS, "control", message("shutdown_request", {"restart": restart}))
+            if await self._ended(grace / 2):
+                return
+            await link.call("signal", signum=SIGTERM)
+            if await self._ended(grace / 2):
+                return
+        await link.call("signal", signum=SIGKILL)
+        if not await self._ended(5.0):
+            raise KernelDied("The kernel process can't be killed: it hangs in the machine's kernel. Restart the machine's driver.")
+
+    async def _ended(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                while self._state.alive and self.link is not None:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # inside: the line
+
+    def _use_link(self, link: KernelLink) -> None:
+        self.link, self.coming = link, False
+        link.on_state(self._on_state)
+        link.on_lost(self._on_lost)
+        self._on_state(link, link.state)
+        for websocket in list(self.websockets):
+            websocket.attach(link)
+
+    def _lose_link(self) -> None:
+        self.link = None  # what it still says is ignored
+
+    def _on_state(self, link: KernelLink, state: KernelState) -> None:
+        if link is not self.link:
+            return
+        before, self._state = self._state, state
+        self._changed.set()
+        self._worked = self._worked or state.ready
+        if self.execution_state != state.execution_state:
+            self.execution_state = state.execution_state
+        self.last_activity = utcnow() - timedelta(seconds=state.idle_seconds)
+        self.parent.last_kernel_activity = max(self.parent.last_kernel_activity, self.last_activity)
+        if state.reason:
+            self.reason = state.reason
+        if before.alive and not state.alive and not self.shutting_down:
+            self._died()
+
+    def _on_lost(self, link: KernelLink, reason: str) -> None:
+        """The supervisor is gone, and its kernel with it."""
+        if link is not self.link:
+            return
+        self._lose_link()
+        self._state = KernelState(kernel_id=self.kernel_id, execution_state="dead", reason=reason)
+        self._changed.set()
+        if not self.shutting_down:
+            self._give_up(SupervisorLost(reason))
+
+    def _died(self) -> None:
+        """The process has ended unasked; the supervisor has closed its cells with the reason."""
+        restarting = self._restarter is not None and self._restarter.died(self._worked)
+        for websocket in list(self.websockets):
+            websocket.say(status("autorestarting" if restarting else "dead"))
+
+    def _give_up(self, error: BaseException) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            error = LaunchError("The start was cancelled.")
+        self.reason = str(error) or type(error).__name__
+        self.execution_state, self.coming = "dead", False
+        self.obituary = (type(error).__name__, self.reason)
+        if not isinstance(error, ElasticError):
+            self.log.error("Kernel %s: %s", self.kernel_id, self.reason, exc_info=error)
+        for websocket in list(self.websockets):
+            websocket.fail(*self.obituary)

@@ -1,0 +1,243 @@
+"""All kernels of this gateway: started, found again, limited, culled.
+
+What a kernel is doing is the supervisors' word. It must never end kernels because the gateway ends, and never wait for one kernel
+on behalf of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from jupyter_client.kernelspec import NoSuchKernel
+from jupyter_server._tz import utcnow
+from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
+from traitlets import Instance, List, Unicode, default
+
+from ..protocol.errors import ElasticError
+from ..protocol.websocket import CLOSE_RESTART
+from ..settings import Count
+from .kernel import ElasticKernelManager
+
+if TYPE_CHECKING:
+    from ..broker.broker import Broker
+
+
+class ElasticMappingKernelManager(AsyncMappingKernelManager):
+    """The kernels of one gateway. ``elastic_broker`` is set by the application before anything is started."""
+
+    allowed_envs = List(
+        Unicode(),
+        help="""Names of environment variables that a client may set in its kernel, besides KERNEL_*. []: none, the default. Others that
+        a client sends are left out.""",
+    ).tag(config=True)
+
+    max_kernels = Count(
+        None,
+        allow_none=True,
+        help="How many kernels may exist at a time, those that start included. None, the default: no limit. 0: none may start.",
+    ).tag(config=True)
+
+    max_kernels_per_user = Count(
+        None,
+        allow_none=True,
+        help="""How many kernels of one KERNEL_USERNAME may exist at a time, those that start included. None, the default: no limit. 0:
+        none may start.""",
+    ).tag(config=True)
+
+    elastic_broker: Broker | None = None
+    kernel_manager_class: Any
+    _kernels: dict[str, ElasticKernelManager]
+    _starts: dict[str, asyncio.Task[None]]
+    context = Instance("zmq.asyncio.Context", allow_none=True)  # no kernel here needs one
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._starts = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @default("kernel_manager_class")
+    def _ours(self) -> str:
+        return "gateway.server.kernel.ElasticKernelManager"
+
+    @default("cull_interval")
+    def _often_enough(self) -> int:
+        """Stock looks every five minutes, which makes a short timeout a long one."""
+        return min(300, max(1, self.cull_idle_timeout // 4)) if self.cull_idle_timeout > 0 else 300
+
+    @default("use_pending_kernels")
+    def _always_pending(self) -> bool:
+        return True
+
+    # starting
+
+    async def start_kernel(  # type: ignore[override]
+        self,
+        *,
+        kernel_id: str | None = None,
+        kernel_name: str | None = None,
+        path: str | None = None,
+        env: dict[str, str] | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """Begin to start a kernel and return its id at once; ``execution_state`` and ``reason`` tell what becomes of it.
+
+        ``env``: variables of this request alone. Raises ``ElasticError`` for a kernelspec that isn't there and at a limit.
+        """
+        if kernel_id is not None and kernel_id in self:
+            self.log.info("Using existing kernel: %s", kernel_id)
+            return kernel_id
+        env = dict(env or {})
+        self._check_spec(kernel_name or self.default_kernel_name)
+        self._check_limits(user := env.get("KERNEL_USERNAME", ""))
+        fixed = {"kernel_id": kernel_id} if kernel_id is not None else {}
+        kernel, _, kernel_id = self.pre_start_kernel(kernel_name, fixed)
+        kernel.kernel_id, kernel.user = kernel_id, user
+        self._add(kernel)
+        cwd = self._folder(path, env)
+        self._starts[kernel_id] = asyncio.create_task(self._start(kernel, env=env, cwd=cwd, **kwargs))
+        self.log.info("Kernel %s starts (%s).", kernel_id, kernel.kernel_name)
+        return kernel_id
+
+    async def _start(self, kernel: ElasticKernelManager, **kwargs: Any) -> None:
+        try:
+            await kernel.start_kernel(kernel_id=kernel.kernel_id, **kwargs)
+        except BaseException as exc:
+            kernel.give_up_start(exc)
+            if isinstance(exc, ElasticError):
+                self.log.warning("Kernel %s did not start: %s", kernel.kernel_id, exc)
+            if isinstance(exc, asyncio.CancelledError):
+                raise
+        finally:
+            self._starts.pop(kernel.kernel_id, None)
+
+    def adopt(self, supervisor: Any, link: Any) -> None:
+        """Take over a running kernel under its old id, as it is."""
+        kernel, _, kernel_id = self.pre_start_kernel(supervisor.name or None, {"kernel_id": supervisor.kernel_id})
+        kernel.kernel_id = kernel_id
+        try:
+            self._add(kernel)
+            kernel.adopt(supervisor, link)
+        except Exception:
+            self._forget(kernel_id)
+            raise
+        self.log.info("Found kernel %s again (%s, %s).", kernel_id, kernel.kernel_name, kernel.execution_state)
+
+    # ending
+
+    async def shutdown_kernel(self, kernel_id: str, now: bool = False, restart: bool = False) -> None:  # type: ignore[override]
+        """Gone for everybody at once; returns when process and supervisor have ended. A start is cancelled."""
+        self._check_kernel_id(kernel_id)
+        kernel = self._forget(kernel_id)
+        start = self._starts.pop(kernel_id, None)
+        if start is not None:
+            start.cancel()
+            await asyncio.wait({start})
+        await kernel.shutdown_kernel(now=now)
+        self.last_kernel_activity = utcnow()
+        self.log.info("Kernel %s has ended.", kernel_id)
+
+    async def end_all(self, now: bool = False) -> None:
+        """End every kernel. One that can't be ended keeps none of the others."""
+        results = await asyncio.gather(*(self.shutdown_kernel(kid, now) for kid in self.list_kernel_ids()), return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                self.log.error("A kernel could not be ended: %s", result)
+
+    async def shutdown_all(self, now: bool = False) -> None:  # type: ignore[override]
+        """What jupyter_server calls as a server stops. Kernels that nobody would find again are ended."""
+        await self.end_all(now)
+
+    def detach_all(self) -> None:
+        """The gateway stops and its kernels go on: tell the browsers to come back."""
+        for kernel in self._kernels.values():
+            kernel.close_websockets(CLOSE_RESTART, "the gateway stops; come back")
+            kernel.detach()
+
+    # acting on one
+
+    async def interrupt_kernel(self, kernel_id: str) -> None:  # type: ignore[override]
+        self._check_kernel_id(kernel_id)
+        kernel = self._kernels[kernel_id]
+        if kernel.pending and kernel.link is not None:
+            raise ElasticError("The kernel is being restarted, so there is nothing to interrupt.", reason="pending")
+        await kernel.interrupt_kernel()
+
+    async def restart_kernel(self, kernel_id: str, now: bool = False) -> None:  # type: ignore[override]
+        """Returns when the new process answers, or raises why it does not."""
+        self._check_kernel_id(kernel_id)
+        kernel = self._kernels[kernel_id]
+        if kernel.pending:
+            raise ElasticError("The kernel is being started or restarted already; wait until it is done.", reason="pending")
+        await kernel.restart_kernel(now=now)
+        await kernel.answers(self.kernel_info_timeout)
+
+    # culling
+
+    async def cull_kernel_if_idle(self, kernel_id: str) -> None:
+        kernel = self._kernels.get(kernel_id)
+        if kernel is None or kernel.pending:
+            return
+        timeout = (kernel.kernel_spec.metadata or {}).get("cull_idle_timeout", self.cull_idle_timeout)
+        idle = utcnow() - kernel.last_activity
+        busy = kernel.working or kernel.execution_state in ("busy", "starting", "restarting")
+        connections = self._kernel_connections.get(kernel_id, 0)
+        if idle <= timedelta(seconds=timeout) or (busy and not self.cull_busy) or (connections and not self.cull_connected):
+            return
+        self.log.warning("Culling kernel %s: %s for %d s, %d connections.", kernel_id, kernel.execution_state, idle.seconds, connections)
+        await self.shutdown_kernel(kernel_id)
+
+    # what jupyter_server does with sockets of its own
+
+    def start_watching_activity(self, kernel_id: str) -> None:
+        pass
+
+    def stop_watching_activity(self, kernel_id: str) -> None:
+        pass
+
+    def __del__(self) -> None:
+        pass
+
+    # inside
+
+    def _add(self, kernel: ElasticKernelManager) -> None:
+        self._kernels[kernel.kernel_id] = kernel
+        self._kernel_connections[kernel.kernel_id] = 0
+        if not self._initialized_culler:
+            self.initialize_culler()
+
+    def _forget(self, kernel_id: str) -> ElasticKernelManager:
+        self._kernel_connections.pop(kernel_id, None)
+        return self._kernels.pop(kernel_id)
+
+    def _check_spec(self, name: str) -> None:
+        try:
+            self.kernel_spec_manager.get_kernel_spec(name)  # type: ignore[union-attr]
+        except (NoSuchKernel, KeyError):
+            known = ", ".join(sorted(self.kernel_spec_manager.find_kernel_specs())[:20])  # type: ignore[union-attr]
+            raise ElasticError(f"There is no kernel named {name!r} here. There are: {known}.", reason="no_such_kernelspec") from None
+
+    def _check_limits(self, user: str) -> None:
+        if self.max_kernels is not None and len(self._kernels) >= self.max_kernels:
+            raise ElasticError(
+                f"This gateway has its {self.max_kernels} kernels already (max_kernels, those that start included): end one first.",
+                reason="kernel_limit",
+            )
+        if self.max_kernels_per_user is not None:
+            theirs = Counter(kernel.user for kernel in self._kernels.values())[user]
+            if theirs >= self.max_kernels_per_user:
+                raise ElasticError(
+                    f"{user or 'Nobody by name'} has {theirs} kernels already, and max_kernels_per_user is {self.max_kernels_per_user}:"
+                    " end one first.",
+                    reason="kernel_limit",
+                )
+
+    def _folder(self, path: str | None, env: dict[str, str]) -> str:
+        """The working folder: what the client's own server says, if it exists here, else the notebook's below our root."""
+        wanted = env.get("KERNEL_WORKING_DIR", "")
+        if os.path.isabs(wanted) and os.path.isdir(wanted):
+            return wanted
+        return self.cwd_for_path(path or "", env=env)

@@ -1,0 +1,73 @@
+"""What ``/metrics`` says of kernels and GPUs: read from one snapshot as it is scraped.
+
+It must never count by itself: a number that somebody else holds can't disagree with them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from ..protocol.model import Phase
+
+STATES = ("starting", "idle", "busy", "restarting", "dead")
+
+DOCUMENTED = {
+    "elastic_kernels": "Kernels by execution state.",
+    "elastic_kernel_connections": "Websockets of browsers and other clients.",
+    "elastic_gpus": "GPUs that this gateway leases, by whether a kernel holds them.",
+    "elastic_leases": "Leases by phase.",
+    "elastic_leases_executing": "Leases whose kernel runs something that may use its GPU.",
+    "elastic_gpus_waited_for": "GPUs that the kernels in the queue wait for.",
+    "elastic_queue_length": "Kernels that wait for a GPU.",
+    "elastic_parked_bytes": "Bytes of CUDA state that lie in host memory.",
+    "elastic_generation": "This broker's generation; it grows with each restart.",
+}
+
+
+class ElasticMetrics(Collector):
+    """Registered while a gateway serves. ``kernels`` and ``snapshot`` are called once a scrape."""
+
+    def __init__(self, kernels: Callable[[], list[dict[str, Any]]], snapshot: Callable[[], dict[str, Any]]) -> None:
+        self._kernels, self._snapshot = kernels, snapshot
+
+    def register(self, registry: CollectorRegistry = REGISTRY) -> Callable[[], None]:
+        """Returns what unregisters it."""
+        registry.register(self)
+        return lambda: registry.unregister(self)
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Names only: nothing is asked before the first scrape."""
+        yield from (GaugeMetricFamily(name, text) for name, text in DOCUMENTED.items())
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        kernels, gpu = self._kernels(), self._snapshot()
+        leases, queue = gpu["leases"], gpu["queue"]
+        states = Counter(kernel["execution_state"] for kernel in kernels)
+        yield _by("elastic_kernels", "state", {**dict.fromkeys(STATES, 0), **states})
+        yield _one("elastic_kernel_connections", sum(kernel["connections"] for kernel in kernels))
+        held = {uuid for lease in leases for uuid in lease["gpus"]}
+        yield _by("elastic_gpus", "held", {"yes": len(held), "no": sum(each["uuid"] not in held for each in gpu["gpus"])})
+        phases = Counter(str(lease["phase"]) for lease in leases)
+        yield _by("elastic_leases", "phase", {**dict.fromkeys(map(str, Phase), 0), **phases})
+        yield _one("elastic_leases_executing", sum(bool(lease["executing"]) for lease in leases))
+        yield _one("elastic_gpus_waited_for", sum(each["count"] for each in queue))
+        yield _one("elastic_queue_length", len(queue))
+        yield _one("elastic_parked_bytes", sum(lease["parked_bytes"] for lease in leases))
+        yield _one("elastic_generation", gpu["generation"])
+
+
+def _one(name: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, DOCUMENTED[name], value=value)
+
+
+def _by(name: str, label: str, values: dict[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, DOCUMENTED[name], labels=[label])
+    for value, count in values.items():
+        family.add_metric([value], count)
+    return family

@@ -1,0 +1,50 @@
+from prometheus_client import CollectorRegistry, generate_latest
+
+from gateway.server.metrics import DOCUMENTED, ElasticMetrics
+
+SNAPSHOT = {
+    "gpus": [{"uuid": "a"}, {"uuid": "b"}],
+    "leases": [
+        {"phase": "HOLDING", "gpus": ["a"], "executing": True, "parked_bytes": 0},
+        {"phase": "PARKED", "gpus": [], "executing": False, "parked_bytes": 7},
+    ],
+    "queue": [{"count": 2}],
+    "generation": 4,
+}
+
+
+def scrape(kernels, snapshot):
+    registry = CollectorRegistry()
+    ElasticMetrics(lambda: kernels, lambda: snapshot).register(registry)
+    return generate_latest(registry).decode()
+
+
+def test_each_number_comes_from_one_snapshot():
+    text = scrape([{"execution_state": "busy", "connections": 2}, {"execution_state": "idle", "connections": 0}], SNAPSHOT)
+    for line in (
+        'elastic_kernels{state="busy"} 1.0',
+        'elastic_kernels{state="dead"} 0.0',
+        "elastic_kernel_connections 2.0",
+        'elastic_gpus{held="yes"} 1.0',
+        'elastic_gpus{held="no"} 1.0',
+        'elastic_leases{phase="PARKED"} 1.0',
+        'elastic_leases{phase="WAITING"} 0.0',
+        "elastic_leases_executing 1.0",
+        "elastic_gpus_waited_for 2.0",
+        "elastic_queue_length 1.0",
+        "elastic_parked_bytes 7.0",
+        "elastic_generation 4.0",
+    ):
+        assert line in text
+
+
+def test_every_metric_is_documented():
+    text = scrape([], {"gpus": [], "leases": [], "queue": [], "generation": 1})
+    told = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert told == set(DOCUMENTED)
+
+
+def test_what_is_registered_can_be_taken_back():
+    registry = CollectorRegistry()
+    for _ in range(2):
+        ElasticMetrics(list, lambda: SNAPSHOT).register(registry)()

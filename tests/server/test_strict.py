@@ -1,0 +1,54 @@
+import pytest
+from traitlets.config import Config, Configurable
+from traitlets import Float, Int
+
+from gateway.protocol.errors import SettingError
+from gateway.server.strict import check
+
+
+class Leases(Configurable):
+    idle_timeout = Float(1.0).tag(config=True)
+    min_hold = Float(1.0).tag(config=True)
+    inner = Int(1)
+
+
+class Server(Configurable):
+    port = Int(8888).tag(config=True)
+
+
+def ask(config, typed=None):
+    return check(Config(config), [Leases, Server], [Leases], Config(typed or {}))
+
+
+def test_settings_that_exist_pass():
+    assert ask({"Leases": {"idle_timeout": 3}, "Server": {"port": 1}}) == []
+
+
+def test_a_misspelled_setting_is_refused_with_the_nearest():
+    with pytest.raises(SettingError, match=r"Leases\.idle_timout\. Did you mean Leases\.idle_timeout\?"):
+        ask({"Leases": {"idle_timout": 3}})
+
+
+def test_a_setting_that_is_not_for_people_is_refused():
+    with pytest.raises(SettingError):
+        ask({"Leases": {"inner": 3}})
+
+
+def test_a_misspelled_section_is_refused_with_the_nearest():
+    with pytest.raises(SettingError, match="Did you mean Leases"):
+        ask({"Lease": {"idle_timeout": 3}})
+
+
+def test_a_section_of_another_program_in_a_file_is_left_alone():
+    assert ask({"LabApp": {"anything": 1}}) == []
+
+
+def test_a_section_that_nobody_has_is_refused_on_the_command_line():
+    with pytest.raises(SettingError, match="--help-all"):
+        ask({"LabApp": {"anything": 1}}, {"LabApp": {"anything": 1}})
+
+
+def test_a_stock_setting_that_is_unknown_is_a_warning_in_a_file_and_an_error_when_typed():
+    assert len(ask({"Server": {"prot": 1}})) == 1
+    with pytest.raises(SettingError, match=r"Server\.port"):
+        ask({"Server": {"prot": 1}}, {"Server": {"prot": 1}})
