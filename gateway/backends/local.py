@@ -1,0 +1,258 @@
+"""Kernels as processes of this machine: one folder a kernel, a detached supervisor in it.
+
+A supervisor outlives whoever started it; who must end with its owner is told so in its Spec. Secrets go by file, never by argument
+or environment. Nothing here must ever block the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..protocol.errors import LaunchError, LaunchTimeout, SupervisorLost
+from ..protocol.model import Spec
+from ..protocol.wire import dumps
+from ..settings import ElasticGateway, LocalBackend, SimulatedGpu
+from . import processes
+from .base import Backend, Claim, Supervisor
+from .gpus import Inventory
+from .places import Places
+
+_PACKAGES = str(Path(__file__).parents[2])  # where `gateway` is imported from
+_MARK = "ELASTIC_SUPERVISOR"  # in the environment of each kernel: the path of its magic socket
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class LocalSupervisor(Supervisor):
+    """A supervisor of this machine, known by its folder."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes] | None = None) -> None:
+        """Reads ``supervisor.json``; raises ``SupervisorLost`` where there is none that can be read."""
+        try:
+            info: dict[str, Any] = json.loads((folder / "supervisor.json").read_bytes())
+            self.kernel_id = str(info["kernel_id"])
+            self.link_address = str(info["link"])
+            self.key = str(info["key"])
+            self.connection = dict(info["connection"])
+            self.identity = (int(info["pid"]), int(info["started"]))
+        except (OSError, ValueError, KeyError, TypeError) as exc:
+            raise SupervisorLost(f"no kernel runs in {folder}: {exc}") from None
+        self.owner = str(info.get("owner", ""))
+        self.user = str(info.get("user", ""))
+        self.name = str(info.get("name", ""))
+        self.display = str(info.get("display", ""))
+        self.metadata = dict(info.get("metadata") or {})
+        self.folder = folder
+        self.place = str(folder)
+        self._process = process
+
+    def alive(self) -> bool:
+        if self._process is not None:
+            return self._process.poll() is None
+        return processes.started(self.identity[0]) == self.identity[1]
+
+    async def end(self, grace: float) -> None:
+        await _end(self.folder, self.identity, grace)
+        if self._process is not None:
+            await asyncio.to_thread(self._process.wait)
+
+    def last_words(self) -> str:
+        return last_words(self.folder)
+
+
+class LocalMachine(Backend):
+    """This machine, for one Unix user."""
+
+    def __init__(self, gateway: ElasticGateway, local: LocalBackend, simulated: SimulatedGpu) -> None:
+        self._local = local
+        self.places = Places(local.runtime_dir)
+        self._inventory = Inventory(gateway, local, simulated, self.places)
+
+    async def start(self, spec: Spec) -> LocalSupervisor:
+        folder = self.places.kernel(spec.kernel_id)
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            try:
+                process = await asyncio.to_thread(self._spawn, folder, spec, writing)
+            finally:
+                os.close(writing)
+            async with asyncio.timeout(self._local.launch_timeout):
+                line = await _line(reading)
+            if line != "ready":
+                said = line.removeprefix("failed:").strip() or "it ended before it listened"
+                raise LaunchError(_with_words(f"The kernel could not be started: {said}", last_words(folder)))
+            return LocalSupervisor(folder, process)
+        except BaseException as exc:
+            words = last_words(folder)
+            if process is not None:
+                await asyncio.shield(_clear(folder, process))
+            if isinstance(exc, TimeoutError):
+                limit = f"{self._local.launch_timeout:g} seconds (LocalBackend.launch_timeout)"
+                raise LaunchTimeout(_with_words(f"The kernel's supervisor did not listen within {limit}.", words)) from None
+            if isinstance(exc, OSError):
+                raise LaunchError(f"The kernel's supervisor could not be started: {exc}. Is memory or disk used up?") from exc
+            raise
+        finally:
+            os.close(reading)
+
+    async def find(self) -> list[Supervisor]:
+        found: list[Supervisor] = []
+        for folder in await asyncio.to_thread(lambda: sorted(self.places.kernels.iterdir())):
+            try:
+                supervisor = LocalSupervisor(folder)
+            except SupervisorLost:
+                if await asyncio.to_thread(_abandoned, folder):
+                    await _end(folder, None, 0)
+                continue
+            if supervisor.alive():
+                found.append(supervisor)
+            else:
+                await supervisor.end(0)
+        return found
+
+    async def at(self, place: str) -> LocalSupervisor:
+        folder = Path(place)
+        if folder.parent != self.places.kernels:
+            raise SupervisorLost(f"{place} isn't a kernel's folder below {self.places.kernels}: the two LocalBackend.runtime_dir differ.")
+        supervisor = LocalSupervisor(folder)
+        if not supervisor.alive():
+            raise SupervisorLost(f"the supervisor in {place} has ended")
+        return supervisor
+
+    async def generation(self) -> int:
+        return await asyncio.to_thread(self.places.next_generation)
+
+    async def claim(self, who: str) -> Claim:
+        return await asyncio.to_thread(self._inventory.claim, who)
+
+    def unclaim(self) -> None:
+        self._inventory.unclaim()
+
+    async def uses(self, kernel_pid: int, gpus: Iterable[str], seconds: float) -> bool:
+        return await asyncio.to_thread(self._inventory.uses, kernel_pid, list(gpus), seconds)
+
+    def _spawn(self, folder: Path, spec: Spec, ready: int) -> subprocess.Popen[bytes]:
+        if folder.exists():
+            self._make_room(folder, spec.kernel_id)
+        folder.mkdir(mode=0o700)
+        with open(os.open(folder / "spec.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(dumps(spec.to_json()))
+        with open(os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "gateway.pod.supervisor", str(folder), str(ready)],
+                cwd="/", env=supervisor_env(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[ready], start_new_session=True,
+            )  # fmt: skip
+
+    def _make_room(self, folder: Path, kernel_id: str) -> None:
+        try:
+            if LocalSupervisor(folder).alive():
+                raise LaunchError(f"A kernel with the id {kernel_id} runs already: connect to it, or choose another id.")
+        except SupervisorLost:
+            pass
+        shutil.rmtree(folder)
+
+
+def supervisor_env() -> dict[str, str]:
+    """What a supervisor itself is started with: enough to run Python and import this package, nothing else of ours."""
+    keep = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
+    return {**{name: os.environ[name] for name in keep if name in os.environ}, "PYTHONPATH": _PACKAGES}
+
+
+def user_name() -> str:
+    """This Unix user, as people know it."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container that runs under a number only
+        return str(os.getuid())
+
+
+def last_words(folder: Path, most: int = 2000) -> str:
+    """The end of what the kernel has written, or else the supervisor, as plain text."""
+    for name in ("kernel.log", "supervisor.log"):
+        try:
+            with (folder / name).open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 4 * most))
+                text = _ANSI.sub("", file.read().decode("utf-8", "replace")).strip()
+        except OSError:
+            continue
+        if text:
+            return text[-most:]
+    return ""
+
+
+def _with_words(sentence: str, words: str) -> str:
+    return f"{sentence}\nIts last words:\n{words}" if words and words not in sentence else sentence
+
+
+async def _line(fd: int) -> str:
+    """One line from a pipe, "" where it is closed without any."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[str] = loop.create_future()
+    read = bytearray()
+
+    def readable() -> None:
+        try:
+            chunk = os.read(fd, 1 << 16)
+        except BlockingIOError:
+            return
+        read.extend(chunk)
+        if (not chunk or b"\n" in read) and not done.done():
+            done.set_result(read.partition(b"\n")[0].decode("utf-8", "replace"))
+
+    os.set_blocking(fd, False)
+    loop.add_reader(fd, readable)
+    try:
+        return await done
+    finally:
+        loop.remove_reader(fd)
+
+
+async def _clear(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    start = processes.started(process.pid)
+    await _end(folder, None if start is None else (process.pid, start), 0.5)
+    await asyncio.to_thread(process.wait)
+
+
+async def _end(folder: Path, supervisor: processes.Identity | None, grace: float) -> None:
+    """Ask, wait, kill, clear away."""
+    family: set[processes.Identity] = set()
+    if supervisor is not None and processes.started(supervisor[0]) == supervisor[1]:
+        family = await asyncio.to_thread(processes.descendants, supervisor[0])
+        processes.send({supervisor}, signal.SIGTERM)
+        waited = 0.0
+        while processes.started(supervisor[0]) == supervisor[1] and waited < grace:
+            await asyncio.sleep(0.02)
+            waited += 0.02
+    await asyncio.to_thread(_sweep, folder, family)
+
+
+def _sweep(folder: Path, family: set[processes.Identity]) -> None:
+    if folder.exists():  # a supervisor that ended well has taken its folder, and its kernel, with it
+        processes.kill_all(family | processes.marked(_MARK, str(folder / "magic.sock")))
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _abandoned(folder: Path) -> bool:
+    """Whether nobody is just about to start a supervisor in ``folder``: no process was told of it."""
+    if not folder.is_dir():
+        return False
+    mark = os.fsencode(folder)
+    for pid in os.listdir("/proc"):
+        if pid.isdigit():
+            try:
+                if mark in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    return False
+            except OSError:
+                continue
+    return True

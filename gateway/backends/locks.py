@@ -1,0 +1,159 @@
+"""One GPU, one broker: a machine-wide lock file for each GPU, whatever Unix user runs the broker.
+
+The lock is a flock on the file, so it ends with the process that holds it, however that ends. What stands in the file only tells
+people who holds it; it may be forged and must never be trusted, nor may a file or link that somebody planted ever be followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import stat
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ..protocol.errors import SettingError
+
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+_SHARED = Path("/run/lock")
+
+
+def default_folder() -> Path:
+    """The same for every user of this machine: below /run/lock where everybody may write there, else below /tmp."""
+    try:
+        open_to_all = (_SHARED.stat().st_mode & 0o1777) == 0o1777
+    except OSError:
+        open_to_all = False
+    return (_SHARED if open_to_all else Path("/tmp")) / "jupyter-elastic"
+
+
+class GpuLocks:
+    """The locks that this process holds below one folder; ``shared`` ones are for every user of the machine."""
+
+    def __init__(self, folder: Path, shared: bool = True) -> None:
+        self._folder, self._mode = folder, 0o1777 if shared else 0o700
+        self._held: dict[str, int] = {}
+
+    def acquire(self, uuid: str, who: str) -> str:
+        """Take the lock of ``uuid``: returns "" if it is ours (also if it was), else who holds it, for people.
+
+        Raises ``SettingError`` where the folder can't be used.
+        """
+        if uuid in self._held:
+            if self._intact(uuid):
+                return ""
+            os.close(self._held.pop(uuid))  # somebody removed the file: what we hold protects nothing any more
+        path = self._path(uuid)
+        while True:
+            fd = self._open(path)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = _holder(fd)
+                os.close(fd)
+                return holder
+            if _same(fd, path):
+                break
+            os.close(fd)  # removed between open and lock
+        self._held[uuid] = fd
+        _write(fd, {"pid": os.getpid(), "who": who, "since": datetime.now(UTC).isoformat(timespec="seconds")})
+        return ""
+
+    def release(self, uuid: str) -> None:
+        fd = self._held.pop(uuid, None)
+        if fd is not None:
+            _write(fd, None)
+            os.close(fd)
+
+    def release_all(self) -> None:
+        for uuid in list(self._held):
+            self.release(uuid)
+
+    def _intact(self, uuid: str) -> bool:
+        """Whether our lock file is still the one that others would open; also keeps sweepers of old files away from it."""
+        fd = self._held[uuid]
+        if not _same(fd, self._path(uuid)):
+            return False
+        try:
+            os.utime(fd, (time.time(), time.time()))
+        except OSError:
+            pass  # another user's file: its age is theirs
+        return True
+
+    def _path(self, uuid: str) -> Path:
+        if not _FILE.fullmatch(uuid):
+            raise SettingError(f"{uuid!r} is no GPU's identifier, so it can't be locked")
+        return self._folder / f"{uuid}.lock"
+
+    def _open(self, path: Path) -> int:
+        self._prepare()
+        while True:
+            # Without O_CREAT first: systems refuse that on other users' files in a folder that everybody may write.
+            for flags in (os.O_RDWR, os.O_RDONLY):
+                try:
+                    return _regular(os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), path)
+                except FileNotFoundError:
+                    break
+                except OSError as exc:
+                    if exc.errno != errno.EACCES or flags == os.O_RDONLY:
+                        raise SettingError(f"{path}, a GPU's lock, can't be opened ({exc.strerror}): remove it.") from None
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            except FileExistsError:
+                continue
+            except OSError as exc:
+                raise SettingError(f"{path}, a GPU's lock, can't be made ({exc.strerror}): set LocalBackend.lock_dir to another.") from None
+            if self._mode & stat.S_ISVTX:
+                os.fchmod(fd, 0o666)  # whatever the umask
+            return fd
+
+    def _prepare(self) -> None:
+        try:
+            self._folder.mkdir(mode=0o700)
+            self._folder.chmod(self._mode)
+        except FileExistsError:
+            pass
+        except OSError as exc:
+            raise SettingError(f"the folder {self._folder} can't be made ({exc.strerror}): set LocalBackend.lock_dir to another.") from None
+        seen = self._folder.lstat()
+        open_to_all = seen.st_mode & 0o022
+        if not stat.S_ISDIR(seen.st_mode) or (open_to_all and not seen.st_mode & stat.S_ISVTX):
+            raise SettingError(f"{self._folder} isn't a folder in which locks are safe: it needs mode 1777, or set LocalBackend.lock_dir.")
+
+
+def _regular(fd: int, path: Path) -> int:
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise SettingError(f"{path} isn't a file, so it can't be a GPU's lock: remove it.")
+    return fd
+
+
+def _same(fd: int, path: Path) -> bool:
+    try:
+        there = path.lstat()
+    except OSError:
+        return False
+    ours = os.fstat(fd)
+    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
+
+def _write(fd: int, holder: dict[str, object] | None) -> None:
+    try:
+        os.ftruncate(fd, 0)
+        if holder:
+            os.pwrite(fd, json.dumps(holder).encode() + b"\n", 0)
+    except OSError:
+        pass  # another user's file, read-only for us: the lock holds all the same
+
+
+def _holder(fd: int) -> str:
+    try:
+        said = json.loads(os.pread(fd, 2048, 0))
+        text = f"{said['who']} (process {int(said['pid'])}, since {said['since']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another broker"
+    return "".join(c for c in text if c.isprintable())[:200]

@@ -1,0 +1,95 @@
+"""Processes of this machine, as /proc shows them: who is alive, who descends from whom, and how to end them all.
+
+A process id alone is never an identity, as ids are used again: it goes with the time of its start. Nothing here must ever signal
+a process without having checked that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+Identity = tuple[int, int]  # pid, start in clock ticks since boot
+
+_PPID, _STARTED = 1, 19  # fields of /proc/PID/stat after the command's name
+
+
+def started(pid: int) -> int | None:
+    """When ``pid`` was started, None where it has ended (a zombie has)."""
+    fields = _stat(pid)
+    return None if fields is None or fields[0] in (b"Z", b"X") else int(fields[_STARTED])
+
+
+def descendants(pid: int) -> set[Identity]:
+    """``pid`` and all that descends from it, as of now."""
+    children: dict[int, list[int]] = {}
+    starts: dict[int, int] = {}
+    for each in _pids():
+        fields = _stat(each)
+        if fields is not None and fields[0] != b"Z":
+            children.setdefault(int(fields[_PPID]), []).append(each)
+            starts[each] = int(fields[_STARTED])
+    found: set[Identity] = set()
+    todo = [pid]
+    while todo:
+        each = todo.pop()
+        if each in starts:
+            found.add((each, starts[each]))
+        todo += children.get(each, [])
+    return found
+
+
+def marked(variable: str, value: str) -> set[Identity]:
+    """Our processes that were started with ``variable=value`` in their environment: a kernel's, even when its parent has died."""
+    mark = f"{variable}={value}".encode()
+    found = set()
+    for pid in _pids():
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:  # another user's, or gone
+            continue
+        if mark in environment.split(b"\0"):
+            start = started(pid)
+            if start is not None:
+                found.add((pid, start))
+    return found
+
+
+def send(processes: set[Identity], signum: int) -> set[Identity]:
+    """Signal those that still live; returns them."""
+    living = {each for each in processes if started(each[0]) == each[1]}
+    for pid, _ in living:
+        try:
+            os.kill(pid, signum)
+        except (ProcessLookupError, PermissionError):
+            continue
+    return living
+
+
+def kill_all(processes: set[Identity]) -> None:
+    """SIGKILL, each before its children so that none can start another unseen."""
+    while processes:
+        living = send(processes, signal.SIGKILL)
+        born = set().union(*(descendants(pid) for pid, _ in living)) if living else set()
+        processes = born - processes
+
+
+def user_of(pid: int) -> int | None:
+    """The user id that a process runs as, None where it can't be seen."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    return stat[stat.rindex(b")") + 2 :].split()

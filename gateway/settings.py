@@ -1,0 +1,327 @@
+"""Every knob of the gateway, declared once: unit, default, why, and what None and 0 mean.
+
+A setting is read where it is used, through these classes alone; this module must never read the environment at import, nor
+decide anything: it only says what the administrator wants.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from jupyter_core.paths import jupyter_config_path
+from traitlets import Bool, Enum, Float, Int, List, TraitError, Unicode
+from traitlets.config import Config, Configurable, JSONFileConfigLoader, PyFileConfigLoader
+from traitlets.config.loader import ConfigFileNotFound
+
+from .leases.policy import Policy
+from .protocol.model import Rung, Spec
+
+CONFIG_FILES = ("jupyter_config", "jupyter_elastic_gateway_config")  # of one folder the later wins
+
+
+def machine_config() -> Config:
+    """What the machine's configuration files say: ``jupyter_elastic_gateway_config.py`` or ``.json`` on Jupyter's config path.
+
+    For processes that have no server of their own to read them (papermill, the broker). Raises what a broken file raises.
+    """
+    config = Config()
+    for folder in reversed(jupyter_config_path()):
+        for name in CONFIG_FILES:
+            for loader in (JSONFileConfigLoader(f"{name}.json", path=folder), PyFileConfigLoader(f"{name}.py", path=folder)):
+                try:
+                    config.merge(loader.load_config())
+                except ConfigFileNotFound:
+                    continue
+    return config
+
+
+class Seconds(Float):
+    """A duration: finite and not negative, or None where that has a meaning."""
+
+    unit = "seconds"
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        value = super().validate(obj, value)
+        if value is None:
+            return value
+        if not math.isfinite(value) or value < (self.min or 0):
+            never = ", or None" if self.allow_none else ""
+            raise TraitError(f"{type(obj).__name__}.{self.name} is {value}: it must be {self.min or 0:g} or more {self.unit}{never}.")
+        return value
+
+
+class Bytes(Int):
+    """An amount of memory: not negative."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        value = super().validate(obj, value)
+        if value < (self.min or 0):
+            raise TraitError(f"{type(obj).__name__}.{self.name} is {value}: it must be {self.min or 0} or more bytes.")
+        return value
+
+
+class Count(Int):
+    """A number of things: not negative, or None where that has a meaning."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        value = super().validate(obj, value)
+        if value is not None and value < (self.min or 0):
+            raise TraitError(f"{type(obj).__name__}.{self.name} is {value}: it must be {self.min or 0} or more.")
+        return value
+
+
+class Name(Unicode):
+    """A name that may stand in a file name and a label: small letters, digits and hyphens, 63 at most."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        value = super().validate(obj, value)
+        if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", value):
+            raise TraitError(f"{type(obj).__name__}.{self.name} is {value!r}: use small letters, digits and hyphens, at most 63.")
+        return value
+
+
+class ElasticGateway(Configurable):
+    """What this gateway is."""
+
+    name = Name(
+        "gateway",
+        help="""The gateway's name. Its kernels carry it, and a gateway of the same name adopts them after a restart;
+        two gateways that share a runtime_dir need different names.""",
+    ).tag(config=True)
+
+    backend = Enum(
+        ("local", "kubernetes"),
+        default_value="local",
+        help="""Where kernels run: "local", as processes of this machine (the default: works everywhere), or "kubernetes", a pod each.""",
+    ).tag(config=True)
+
+    simulated_gpus = Count(
+        None,
+        allow_none=True,
+        help="""How many GPUs to simulate (a number). None, the default: what the driver finds, and none are simulated. 0: no GPU at
+        all, whatever the driver finds: cells never wait. Simulated GPUs are leased, parked and resumed like real ones, but for
+        the device itself: for trying things out where there is no GPU.""",
+    ).tag(config=True)
+
+    visible_devices = Enum(
+        ("leased", "all"),
+        default_value="leased",
+        help="""What CUDA_VISIBLE_DEVICES of a kernel says at its first lease. "leased", the default: exactly the GPUs it has leased, so
+        that a framework that takes every card it sees takes the right ones. "all": every GPU of the machine, the leased ones first;
+        only so can a parked kernel resume on another GPU of the machine.""",
+    ).tag(config=True)
+
+
+class Leases(Configurable):
+    """Who gets a GPU, and for how long."""
+
+    idle_timeout = Seconds(
+        120.0,
+        allow_none=True,
+        help="""Seconds without GPU work after which a kernel's GPU is released although nobody waits. Default 120: of the gaps between
+        GPU cells in a public trace about a third are shorter, and waiters don't have to wait for it anyway. 0: at once after each
+        cell. None: never.""",
+    ).tag(config=True)
+
+    min_hold = Seconds(
+        5.0,
+        help="""Seconds for which a GPU is left with a kernel that has just got it, even if others wait: against thrashing. Default 5, a
+        few times what parking and resuming cost. 0: it may be taken as soon as its cell ends.""",
+    ).tag(config=True)
+
+    max_hold = Seconds(
+        None,
+        allow_none=True,
+        help="""Seconds after which a kernel gives its GPU up to others who wait, whatever min_hold and its user's own hold say; it takes
+        effect when no cell runs, as a cell can't be stopped halfway. None, the default: no limit. 0: after each cell.""",
+    ).tag(config=True)
+
+    queue_timeout = Seconds(
+        None,
+        allow_none=True,
+        help="""Seconds after which a cell that waits for a GPU ends with an error. None, the default: it waits for ever, as a reader of
+        the notebook can interrupt it. 0: it gets a GPU that is free or none.""",
+    ).tag(config=True)
+
+    reclaim = Bool(
+        True,
+        help="""Whether a GPU is taken from an idle kernel as soon as somebody else waits, longest idle first. False: only idle_timeout
+        and max_hold release it.""",
+    ).tag(config=True)
+
+    gpus_per_user = Count(
+        None,
+        allow_none=True,
+        help="""How many GPUs one user may hold at a time, over all kernels. None, the default: no limit; turns are fair over users
+        anyway. 0: nobody gets one.""",
+    ).tag(config=True)
+
+    reserve_after = Seconds(
+        60.0,
+        allow_none=True,
+        help="""Seconds of waiting after which a request for several GPUs gathers them one by one, and smaller ones no longer overtake it.
+        Default 60. 0: from the start, which leaves GPUs unused meanwhile. None: never, so it may starve.""",
+    ).tag(config=True)
+
+    usage_half_life = Seconds(
+        3600.0,
+        min=1,
+        allow_none=True,
+        help="""Seconds after which GPU time that a user has had counts half in the fair order. Default an hour. None: it counts for
+        ever.""",
+    ).tag(config=True)
+
+    park_backoff = Seconds(
+        60.0,
+        help="""Seconds without a new attempt after a kernel could not be parked (its state didn't fit into host memory, say). Default 60.
+        0: it is tried again at once.""",
+    ).tag(config=True)
+
+    use_interval = Seconds(
+        2.0,
+        help="""Seconds between two looks at whether an idle kernel still uses its GPU (a training thread goes on after its cell), as the
+        driver tells it; such use counts as executing. Default 2: the driver averages over one. 0: never look. Simulated GPUs are
+        never looked at.""",
+    ).tag(config=True)
+
+    def policy(self) -> Policy:
+        """The lease book's rules, as set now."""
+        return Policy(
+            idle_timeout=self.idle_timeout,
+            min_hold=self.min_hold,
+            max_hold=self.max_hold,
+            queue_timeout=self.queue_timeout,
+            reclaim=self.reclaim,
+            gpus_per_user=self.gpus_per_user,
+            reserve_after=self.reserve_after,
+            usage_half_life=self.usage_half_life,
+            park_backoff=self.park_backoff,
+        )
+
+
+class SimulatedGpu(Configurable):
+    """What a simulated GPU pretends."""
+
+    park_seconds = Seconds(
+        0.5,
+        help="Seconds that parking takes, and resuming, whatever lies on the GPU. Default 0.5, about what a driver needs. 0: nothing.",
+    ).tag(config=True)
+
+    seconds_per_gb = Seconds(
+        0.1,
+        help="""Seconds that parking, and resuming, takes more for each 10^9 bytes on the GPU. Default 0.1, about the speed of a PCIe 5
+        bus. 0: nothing.""",
+    ).tag(config=True)
+
+    memory_bytes = Bytes(16 << 30, min=1, help="Bytes of memory of each simulated GPU. Default 16 GiB, a small card.").tag(config=True)
+
+    rung = Enum(
+        tuple(str(rung) for rung in Rung),
+        default_value=str(Rung.ANYWHERE),
+        help="""What the simulated driver can do with a parked kernel: resume it "anywhere", on the "same-gpu", or not park at all
+        ("exclusive"). Default: what today's drivers can.""",
+    ).tag(config=True)
+
+
+class LocalBackend(Configurable):
+    """Kernels as processes of this machine."""
+
+    runtime_dir = Unicode(
+        "",
+        help="""The folder of the running kernels' sockets and state, private to this Unix user. "", the default: `elastic` in Jupyter's
+        runtime folder, or `/tmp/jupyter-elastic-<uid>` where that path is too long for a socket. Gateway, broker and papermill see
+        the same kernels only if they have the same one.""",
+    ).tag(config=True)
+
+    lock_dir = Unicode(
+        "",
+        help="""The folder of the machine-wide locks, one file a GPU, which every Unix user can write. "", the default:
+        `jupyter-elastic` in `/run/lock` where everybody may write there, else in `/tmp`. All users of a machine need the same one;
+        containers that share GPUs must share it too.""",
+    ).tag(config=True)
+
+    launch_timeout = Seconds(
+        120.0,
+        min=1,
+        help="""Seconds that a kernel may take from its start until it answers. Default 120: imports from a slow network disk take
+        minutes, and a kernel that dies is told at once anyway. Bounds for what a client asks by KERNEL_LAUNCH_TIMEOUT:
+        max_launch_timeout.""",
+    ).tag(config=True)
+
+    max_launch_timeout = Seconds(
+        600.0,
+        min=1,
+        allow_none=True,
+        help="The most seconds a client may ask for by KERNEL_LAUNCH_TIMEOUT. Default 600. None: no more than launch_timeout.",
+    ).tag(config=True)
+
+    unasked_launch_timeout = Seconds(
+        40.0,
+        allow_none=True,
+        help="""The KERNEL_LAUNCH_TIMEOUT that is nobody's wish: stock Jupyter servers send 40 (the default here) with every kernel, so
+        that an administrator's longer launch_timeout would never count. None: each value is a wish.""",
+    ).tag(config=True)
+
+    shutdown_grace = Seconds(
+        5.0,
+        help="Seconds between asking a kernel to end and killing it. Default 5, as Jupyter has it. 0: killed at once.",
+    ).tag(config=True)
+
+    broker_linger = Seconds(
+        60.0,
+        help="""Seconds that an on-demand broker stays without any kernel before it ends. Default 60: batch jobs come in rows. 0: it ends
+        with its last kernel.""",
+    ).tag(config=True)
+
+    kernel_transport = Enum(
+        ("ipc", "tcp"),
+        default_value="ipc",
+        help="""How a supervisor speaks with its kernel: "ipc", Unix sockets that no other user can reach (the default), or "tcp" for
+        kernels that know nothing else.""",
+    ).tag(config=True)
+
+    inherited_env = List(
+        Unicode(),
+        default_value=[
+            "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME",
+            "VIRTUAL_ENV", "CONDA_PREFIX", "SSL_CERT_FILE",
+        ],
+        help="""Names of the gateway's own environment variables that its kernels get too. Everything else, its secrets included, stays
+        with the gateway. []: none. Kernels that a process starts for itself (papermill, nbclient) inherit all, as their users
+        expect.""",
+    ).tag(config=True)  # fmt: skip
+
+    journal_bytes = Bytes(
+        Spec.journal_bytes,
+        min=1 << 20,
+        help="""Bytes of output kept for each kernel while no browser listens or one reads slowly. Default 128 MiB. What is over is
+        dropped, text first, and the notebook says so.""",
+    ).tag(config=True)
+
+    window_bytes = Bytes(
+        Spec.window_bytes,
+        min=1 << 16,
+        help="""Bytes sent to a browser and not yet acknowledged, after which it has to catch up before it gets more. Default 8 MiB: a
+        second of a fast line.""",
+    ).tag(config=True)
+
+    session_seconds = Seconds(
+        Spec.session_seconds,
+        help="Seconds for which an absent browser's unread output is kept. Default a day. 0: not at all.",
+    ).tag(config=True)
+
+    stall_seconds = Seconds(
+        Spec.stall_seconds,
+        min=0.1,
+        help="""Seconds without any progress after which something that runs while the GPU state is parked is taken to need the GPU.
+        Default 1.""",
+    ).tag(config=True)
+
+    notice_after = Seconds(
+        Spec.notice_after,
+        help="Seconds of waiting for a GPU after which the notebook shows a line about it. Default 0.3. 0: at once.",
+    ).tag(config=True)
