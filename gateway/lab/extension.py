@@ -1,16 +1,43 @@
 """Server extension of the user's Lab server: with ``--gateway-url`` given, kernels are reached through our classes.
 
-Installing the wheel switches it on. Without a gateway it must never change anything.
+Installing the wheel switches it on. Without a gateway it must never change anything, and a class that the user has
+configured always stands.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from jupyter_server.gateway.gateway_client import GatewayClient
+from jupyter_server.services.kernels.handlers import _kernel_id_regex
+from jupyter_server.utils import url_path_join
+
+from .connection import ChannelsHandler, ElasticGatewayConnection
+from .managers import ElasticGatewayKernelSpecManager, ElasticGatewayMappingKernelManager
+
+CLASSES = {
+    "kernel_websocket_connection_class": ElasticGatewayConnection,
+    "kernel_manager_class": ElasticGatewayMappingKernelManager,
+    "kernel_spec_manager_class": ElasticGatewayKernelSpecManager,
+}
+NOTEBOOK = "JPY_SESSION_NAME"  # path of the notebook, which the gateway shows to those who wait for its GPU
+
 
 def _link_jupyter_server_extension(serverapp: Any) -> None:
     """Called while the server reads its extensions, before its managers and handlers are made."""
+    client = GatewayClient.instance(parent=serverapp)
+    if not client.gateway_enabled:
+        return
+    for name, ours in CLASSES.items():
+        if name not in serverapp.config.ServerApp:
+            setattr(serverapp, name, ours)
+    allowed = [name for name in client.allowed_envs.split(",") if name]
+    if NOTEBOOK not in allowed:
+        client.allowed_envs = ",".join([*allowed, NOTEBOOK])
 
 
 def _load_jupyter_server_extension(serverapp: Any) -> None:
-    """Called last; nothing is left to do."""
+    """Called last: our handler goes before the server's own, where our connection class is in use."""
+    if issubclass(serverapp.kernel_websocket_connection_class, ElasticGatewayConnection):
+        channels = url_path_join(serverapp.base_url, f"/api/kernels/{_kernel_id_regex}/channels")
+        serverapp.web_app.add_handlers(".*$", [(channels, ChannelsHandler)])
