@@ -1,0 +1,156 @@
+"""The GPUs, and which kernel has which. It must never choose whose turn it is.
+
+One kernel has the right to a GPU. Where supervisors say, at adoption, that two hold it, the one that executes keeps the right
+(else the one told first); the other is ``contested`` until it is parked, and nobody is granted the GPU meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+
+from ..protocol.model import Gpu, Rung
+from .fairness import Usage
+from .record import KernelRecord
+
+_RUNGS = {rung: rank for rank, rung in enumerate(Rung)}
+
+
+class Devices:
+    def __init__(self, usage: Usage) -> None:
+        self.gpus: dict[str, Gpu] = {}
+        self.lost: set[str] = set()
+        self.owner: dict[str, KernelRecord] = {}  # uuid: who has the right to it; also for GPUs not seen (yet)
+        self._usage = usage
+        self._holders: dict[str, dict[str, KernelRecord]] = defaultdict(dict)  # by node
+        self._of_user: dict[str, dict[str, KernelRecord]] = defaultdict(dict)
+        self._contested: dict[str, KernelRecord] = {}
+        self._at_home: dict[str, int] = defaultdict(int)  # uuid: how many parked states come from it
+        self._nodes: dict[str, dict[str, Gpu]] = defaultdict(dict)
+        self._pools: dict[tuple[str, str, bool], frozenset[str]] = {}
+
+    # inventory
+
+    def see(self, gpu: Gpu) -> None:
+        if gpu.uuid in self.gpus:
+            del self._nodes[self.gpus[gpu.uuid].node][gpu.uuid]
+        self.gpus[gpu.uuid] = self._nodes[gpu.node][gpu.uuid] = gpu
+        self.lost.discard(gpu.uuid)
+        self._pools.clear()
+
+    def lose(self, uuid: str) -> None:
+        self.lost.add(uuid)
+        self._pools.clear()
+
+    def bare(self, node: str) -> bool:
+        """No GPU was ever seen there: nothing to lease."""
+        return not self._nodes[node]
+
+    def usable(self, uuid: str) -> bool:
+        return uuid in self.gpus and uuid not in self.lost
+
+    def fixed(self, uuids: Collection[str]) -> bool:
+        """A lease of these can't be parked."""
+        return not all(self.usable(uuid) and self.gpus[uuid].rung is not Rung.EXCLUSIVE for uuid in uuids)
+
+    # who has what
+
+    def holders(self, node: str) -> Collection[KernelRecord]:
+        """The kernels that have GPUs there."""
+        return self._holders[node].values()
+
+    def of_user(self, user: str) -> Collection[KernelRecord]:
+        """The user's kernels that have GPUs, on any node."""
+        return self._of_user[user].values()
+
+    def free(self, node: str) -> dict[str, None]:
+        return {uuid: None for uuid in self._nodes[node] if uuid not in self.owner and uuid not in self.lost}
+
+    def owned(self, record: KernelRecord) -> Iterator[str]:
+        """Those of its GPUs that come free when it is parked."""
+        return (uuid for uuid in record.gpus if self.owner[uuid] is record and self.usable(uuid))
+
+    def take(self, record: KernelRecord, gpus: tuple[str, ...], now: float) -> list[KernelRecord]:
+        """The record has these GPUs from now on. Returns whom that makes contested."""
+        record.gpus = gpus
+        losers = []
+        for uuid in gpus:
+            other = self.owner.setdefault(uuid, record)
+            if other is not record:
+                loser = other if record.executing and not other.executing else record
+                self.owner[uuid] = record if loser is other else other
+                loser.contested = True
+                self._contested[loser.kernel_id] = loser
+                losers.append(loser)
+        self._holders[record.node][record.kernel_id] = self._of_user[record.user][record.kernel_id] = record
+        self._usage.change(record.user, len(gpus), now)
+        record.fixed = self.fixed(gpus)
+        return losers
+
+    def give(self, record: KernelRecord, now: float) -> list[KernelRecord]:
+        """The record has no GPU any more. Returns who is contested no longer."""
+        gpus, record.gpus, record.fixed, record.contested = record.gpus, (), False, False
+        self._holders[record.node].pop(record.kernel_id, None)
+        self._of_user[record.user].pop(record.kernel_id, None)
+        self._contested.pop(record.kernel_id, None)
+        self._usage.change(record.user, -len(gpus), now)
+        for uuid in gpus:
+            if self.owner[uuid] is record:
+                del self.owner[uuid]
+                for heir in self._contested.values():
+                    if uuid in heir.gpus:
+                        self.owner[uuid] = heir
+                        break
+        settled = [r for r in self._contested.values() if all(self.owner[uuid] is r for uuid in r.gpus)]
+        for heir in settled:
+            heir.contested = False
+            del self._contested[heir.kernel_id]
+        return settled
+
+    def set_home(self, record: KernelRecord, parked: bool, home: tuple[str, ...] = ()) -> None:
+        """Where the record's parked state comes from, if any is parked."""
+        for uuid in record.home:
+            self._at_home[uuid] -= 1
+        record.parked, record.home = parked, home if parked else ()
+        for uuid in record.home:
+            self._at_home[uuid] += 1
+
+    def homes(self, uuid: str) -> int:
+        """How many parked states come from this GPU."""
+        return self._at_home[uuid]
+
+    # what could serve a kernel
+
+    def pools(self, record: KernelRecord) -> list[frozenset[str]]:
+        """Sets of GPUs of one flavor of which any ``record.count`` make a lease, those in use included. None: no GPU will do.
+
+        A state parked on a driver that resumes anywhere: all such GPUs of its node and flavor. Another parked state: its home
+        alone. No state: any.
+        """
+        if not record.home:
+            flavors = dict.fromkeys(gpu.flavor for gpu in self._nodes[record.node].values())
+            return [self._pool(record.node, flavor, False) for flavor in flavors]
+        home = [self.gpus.get(uuid) for uuid in record.home]
+        if all(gpu and gpu.rung is Rung.ANYWHERE for gpu in home):
+            return [self._pool(record.node, home[0].flavor, True)]
+        return [frozenset(record.home)] if all(self.usable(uuid) for uuid in record.home) else []
+
+    def _pool(self, node: str, flavor: str, elastic: bool) -> frozenset[str]:
+        key = node, flavor, elastic
+        if key not in self._pools:
+            self._pools[key] = frozenset(
+                gpu.uuid
+                for gpu in self._nodes[node].values()
+                if gpu.flavor == flavor and gpu.uuid not in self.lost and (not elastic or gpu.rung is Rung.ANYWHERE)
+            )
+        return self._pools[key]
+
+    def pick(self, record: KernelRecord, free: Collection[str], pool: Collection[str]) -> tuple[str, ...]:
+        """The best free GPUs for the record, or () if there aren't enough: its home, then the best rung, then those where
+        fewest others are at home (they may have to come back to them)."""
+        fit = [uuid for uuid in free if uuid in pool]
+        if len(fit) < record.count:
+            return ()
+        home = record.home
+        fit.sort(key=lambda uuid: (uuid not in home, _RUNGS[self.gpus[uuid].rung], self._at_home[uuid]))
+        return tuple(fit[: record.count])

@@ -1,0 +1,274 @@
+"""What has happened: every kernel's lease as the events leave it, and who has to be looked at again because of them.
+
+The half of the book's state machine that follows. It must never decide anything: no GPU is given or taken here but by the word of
+a supervisor.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..protocol.model import Phase
+from . import events
+from .devices import Devices
+from .events import Event
+from .fairness import Usage
+from .policy import NEVER, Policy
+from .queue import Queue
+from .record import WITH_GPUS, KernelRecord
+from .timers import Timers
+
+EXECUTING = "executing"  # the answer to a Park that came too late
+EXECUTING_BACKOFF = 1.0  # seconds; only where the end of that cell isn't told
+
+
+class Ledger:
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.kernels: dict[str, KernelRecord] = {}
+        self.usage = Usage(policy.usage_half_life)
+        self.devices = Devices(self.usage)
+        self.waiting = Queue(self.usage)
+        self.timers = Timers()  # by kernel id, and by ("node", name)
+        self.costs = {Phase.PARKING: 0.0, Phase.RESUMING: 0.0}  # seconds that such a move takes, as seen lately
+        self._seq = 0
+        self._touched: dict[KernelRecord, None] = {}  # kernels to be reviewed
+        self._dirty: dict[str, None] = {}  # nodes whose queue is to be looked at
+        self._on = {
+            events.GpuSeen: self._gpu_seen,
+            events.GpuLost: self._gpu_lost,
+            events.KernelSeen: self._seen,
+            events.KernelGone: self._gone,
+            events.Wanted: self._wanted,
+            events.Unwanted: self._unwanted,
+            events.Executing: self._executing,
+            events.Resumed: self._resumed,
+            events.ResumeFailed: self._resume_failed,
+            events.Parked: self._parked,
+            events.ParkRefused: self._park_refused,
+            events.Denied: self._denied,
+            events.Restarted: self._restarted,
+            events.ReleaseAsked: self._release_asked,
+            events.HoldAsked: self._hold_asked,
+            events.Tick: lambda event, now: None,
+        }
+
+    def apply(self, event: Event, now: float) -> None:
+        """The records follow; events of kernels that are gone, and answers to old orders, change nothing."""
+        self._on[type(event)](event, now)
+
+    # inventory
+
+    def _gpu_seen(self, event: events.GpuSeen, now: float) -> None:
+        self.devices.see(event.gpu)
+        self._inventory_changed(event.gpu.uuid)
+
+    def _gpu_lost(self, event: events.GpuLost, now: float) -> None:
+        self.devices.lose(event.uuid)
+        self._inventory_changed(event.uuid)
+
+    def _inventory_changed(self, uuid: str) -> None:
+        for record in self.kernels.values():
+            if record.gpus:
+                record.fixed = self.devices.fixed(record.gpus)
+            self._touched[record] = None
+        self._dirty.update(dict.fromkeys(self.waiting.nodes()))
+
+    # kernels come and go
+
+    def _seen(self, event: events.KernelSeen, now: float) -> None:
+        old = self.kernels.get(event.kernel_id)
+        phase, gpus, denied = event.phase, event.gpus, False
+        if old is not None and event.order is not None and event.order < old.order:  # the newest order is still under way
+            if old.phase is Phase.RESUMING and phase not in WITH_GPUS:
+                phase, gpus = Phase.RESUMING, old.gpus
+            elif old.phase is Phase.PARKING and phase is Phase.HOLDING:
+                phase = Phase.PARKING
+            denied = old.denied
+        waits, old_gpus = event.phase is Phase.WAITING, () if old is None else old.gpus
+        same = old is not None and old.phase is phase and old_gpus == gpus
+        if old is not None:
+            self._forget(old, now)
+        self._seq += 1
+        record = KernelRecord(
+            event.kernel_id, event.user, event.count, event.node, event.name, event.display,
+            seq=self._seq if old is None else old.seq,
+            since=old.since if same else now - event.phase_for,
+            granted=old is not None and old.granted and old_gpus == gpus,
+            order=0 if old is None else old.order,
+            parked_bytes=event.parked_bytes,
+            wanted=event.wanted or waits,
+            wanted_since=old.wanted_since if old is not None and old.wanted else now - (event.phase_for if waits else 0.0),
+            executing=event.executing,
+            got_at=old.got_at if same else now - event.phase_for,
+            hold_until=now + event.hold_for if event.hold_for > 0 else -math.inf,
+            denied=denied,
+        )  # fmt: skip
+        self.kernels[event.kernel_id] = record
+        self.devices.set_home(record, bool(event.home) and event.phase not in (Phase.COLD, Phase.HOLDING, Phase.PARKING), event.home)
+        if phase in WITH_GPUS:
+            record.phase = phase
+            self._touched.update(dict.fromkeys(self.devices.take(record, gpus, now)))
+            self._level(record, now)
+            if not record.busy:
+                record.idle_since = now - (event.idle_for or 0.0)
+        else:
+            record.parked = record.parked or phase is Phase.PARKED
+            record.phase = phase if phase is not Phase.WAITING else Phase.PARKED if record.parked else Phase.COLD
+            self._off(record, record.since)
+        self._touched[record] = None
+
+    def _gone(self, event: events.KernelGone, now: float) -> None:
+        record = self.kernels.get(event.kernel_id)
+        if record is not None:
+            self._forget(record, now)
+
+    def _restarted(self, event: events.Restarted, now: float) -> None:
+        r = self.kernels.get(event.kernel_id)
+        if r is not None:
+            self._seen(events.KernelSeen(r.kernel_id, r.user, r.count, r.node, r.name, r.display, order=event.order), now)
+
+    def _forget(self, record: KernelRecord, now: float) -> None:
+        if record.phase is Phase.WAITING:
+            self._leave(record)
+        self._free(record, now)
+        self.devices.set_home(record, False)
+        self.timers.set(record.kernel_id, NEVER)
+        self._touched.pop(record, None)
+        del self.kernels[record.kernel_id]
+
+    # cells
+
+    def _wanted(self, event: events.Wanted, now: float) -> None:
+        record = self.kernels.get(event.kernel_id)
+        if record is not None and not record.wanted:
+            record.wanted, record.wanted_since = True, now
+            self._level(record, now)
+
+    def _unwanted(self, event: events.Unwanted, now: float) -> None:
+        record = self.kernels.get(event.kernel_id)
+        if record is not None and (record.wanted or record.denied):
+            record.wanted = record.denied = False
+            self._level(record, now)
+
+    def _executing(self, event: events.Executing, now: float) -> None:
+        record = self.kernels.get(event.kernel_id)
+        if record is None:
+            return
+        if record.refused == EXECUTING:
+            record.refused, record.refused_until = "", -math.inf
+            self._touched[record] = None
+        if record.executing is not event.running:
+            record.executing = event.running
+            self._level(record, now)
+
+    def _level(self, record: KernelRecord, now: float) -> None:
+        """Something a supervisor says of its cells has changed."""
+        if record.phase not in WITH_GPUS:
+            self._off(record, now)
+        elif record.busy:
+            record.idle_since = None
+        elif record.idle_since is None:
+            record.idle_since = now
+        self._touched[record] = None
+
+    # answers
+
+    def _answered(self, event: Event, phase: Phase, now: float) -> KernelRecord | None:
+        """Whose newest order this answers, if that is still open."""
+        record = self.kernels.get(event.kernel_id)
+        if record is None or record.phase is not phase or record.order != event.order:
+            return None
+        self._touched[record] = None
+        return record
+
+    def _resumed(self, event: events.Resumed, now: float) -> None:
+        if record := self._answered(event, Phase.RESUMING, now):
+            self._learn(record, now)
+            self.devices.set_home(record, False)
+            record.parked_bytes, record.got_at = 0, now
+            self._move(record, Phase.HOLDING, now)
+            record.idle_since = None if record.busy else now
+
+    def _resume_failed(self, event: events.ResumeFailed, now: float) -> None:
+        if record := self._answered(event, Phase.RESUMING, now):
+            if event.fatal:
+                self.devices.set_home(record, False)
+                record.parked_bytes = 0
+            record.wanted = False  # the supervisor has ended the cells that were held
+            self._free(record, now)
+            self._off(record, now)
+
+    def _parked(self, event: events.Parked, now: float) -> None:
+        if record := self._answered(event, Phase.PARKING, now):
+            self._learn(record, now)
+            record.parked_bytes = event.bytes
+            self.devices.set_home(record, True, record.gpus)
+            self._free(record, now)
+            self._off(record, now)
+
+    def _park_refused(self, event: events.ParkRefused, now: float) -> None:
+        if record := self._answered(event, Phase.PARKING, now):
+            late = event.reason == EXECUTING
+            record.refused, record.refused_until = event.reason, now + (EXECUTING_BACKOFF if late else self.policy.park_backoff)
+            record.release_asked = record.release_asked and late
+            self._move(record, Phase.HOLDING, now)
+            if late and not record.busy:
+                record.idle_since = now
+
+    def _denied(self, event: events.Denied, now: float) -> None:
+        record = self.kernels.get(event.kernel_id)
+        if record is not None and record.denied and record.order == event.order:
+            record.wanted = record.denied = False
+
+    # the user's wishes
+
+    def _release_asked(self, event: events.ReleaseAsked, now: float) -> None:
+        if record := self.kernels.get(event.kernel_id):
+            record.hold_until = -math.inf
+            record.release_asked = record.phase in (Phase.RESUMING, Phase.HOLDING)
+            self._touched[record] = None
+
+    def _hold_asked(self, event: events.HoldAsked, now: float) -> None:
+        if record := self.kernels.get(event.kernel_id):
+            record.hold_until = now + event.seconds if event.seconds > 0 else -math.inf
+            record.release_asked = False
+            self._touched[record] = None
+
+    # moves
+
+    def _move(self, record: KernelRecord, phase: Phase, now: float) -> None:
+        record.phase, record.since = phase, now
+        self._dirty[record.node] = None
+
+    def _off(self, record: KernelRecord, now: float) -> None:
+        """Where a kernel without GPUs is: in the queue if its cells count."""
+        phase = Phase.WAITING if record.wanted and not record.denied else Phase.PARKED if record.parked else Phase.COLD
+        if phase is record.phase:
+            return
+        if record.phase is Phase.WAITING:
+            self._leave(record)
+        self._move(record, phase, now)
+        if phase is Phase.WAITING:
+            self.waiting.join(record)
+
+    def _leave(self, record: KernelRecord) -> None:
+        self.waiting.leave(record)
+        record.place = None
+        self._dirty[record.node] = None
+
+    def _free(self, record: KernelRecord, now: float) -> None:
+        """Its GPUs, if any, are others' now."""
+        if record.phase not in WITH_GPUS:
+            return
+        self._touched.update(dict.fromkeys(self.devices.give(record, now)))
+        record.granted, record.release_asked, record.idle_since, record.refused = True, False, None, ""
+        record.refused_until = -math.inf
+        record.phase = Phase.PARKED if record.parked else Phase.COLD
+        record.since = now
+        self._dirty.update(dict.fromkeys(self.waiting.nodes() if self.policy.gpus_per_user is not None else (record.node,)))
+
+    def _learn(self, record: KernelRecord, now: float) -> None:
+        """How long such a move takes, for the expected wait of others."""
+        took, known = now - record.since, self.costs[record.phase]
+        self.costs[record.phase] = known + 0.3 * (took - known) if known else took

@@ -1,0 +1,36 @@
+"""What waiting kernels' notebooks are shown of the queue. It must never repeat what was told last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from .devices import Devices
+from .events import Place
+from .record import KernelRecord
+from .refusal import holders
+
+NEWS = 1.0  # seconds by which an expected end must move to be told
+
+
+def changed(waits: Mapping[KernelRecord, float], devices: Devices, resume_cost: float, now: float) -> list[Place]:
+    """The places to tell, and the records note that they are told. ``waits``: the node's waiters in order, with the moment at
+    which each will get its GPUs (infinite: can't be known)."""
+    told = []
+    who: dict[tuple[frozenset[str], ...], tuple[str, ...]] = {}
+    for position, (record, at) in enumerate(waits.items(), 1):
+        pools = tuple(devices.pools(record))
+        if pools not in who:
+            who[pools] = holders(record, devices)
+        ready = at + resume_cost
+        place = Place(record.kernel_id, position, len(waits), who[pools], None if ready == math.inf else ready - now)
+        last = record.place
+        if (
+            last is None
+            or (last.position, last.of, last.holders) != (place.position, place.of, place.holders)
+            or (last.expected is None) != (place.expected is None)
+            or (place.expected is not None and abs(ready - record.place_at) > NEWS)
+        ):
+            record.place, record.place_at = place, ready
+            told.append(place)
+    return told

@@ -1,0 +1,74 @@
+"""The book as ``GET /api/gpu`` shows it. Reads only; it must never hold a clock's time.
+
+Where the contract has moments (``since``, ``idle_since``, ``ends_by``) there are seconds here, from ``now`` back, or for
+``ends_by`` forward; the broker makes them ISO 8601.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..protocol.model import Phase
+from .book import Book
+from .policy import ends_at
+from .record import KernelRecord
+
+PAST, AHEAD = ("since", "idle_since"), ("ends_by",)  # the keys that the broker converts
+
+
+def snapshot(book: Book, now: float) -> dict[str, list[dict[str, Any]]]:
+    """``{"gpus", "leases", "queue"}`` of the contract. ``leases`` has every kernel that may ask for GPUs, in any phase."""
+    places: dict[str, int] = {}
+    queue = []
+    for record in book.queue():
+        places[record.node] = places.get(record.node, 0) + 1
+        queue.append(
+            {
+                "kernel_id": record.kernel_id,
+                "user": record.user,
+                "count": record.count,
+                "position": places[record.node],
+                "since": now - record.wanted_since,
+            }
+        )
+    return {
+        "gpus": [
+            {
+                "uuid": gpu.uuid,
+                "node": gpu.node,
+                "flavor": gpu.flavor,
+                "memory_bytes": gpu.memory_bytes,
+                "simulated": gpu.simulated,
+                "rung": str(gpu.rung),
+                "leasable": gpu.uuid not in book.devices.lost,
+            }
+            for gpu in book.gpus.values()
+        ],
+        "leases": [lease(book, record, now) for record in book.kernels.values() if record.count],
+        "queue": queue,
+    }
+
+
+def lease(book: Book, record: KernelRecord, now: float) -> dict[str, Any]:
+    """One kernel's lease. ``ends_by``: when it ends if nothing else runs; while cells run, the maximum hold's end, which then
+    waits for them (negative: overdue)."""
+    ends = math.inf
+    if record.phase is Phase.HOLDING and record.gpus and not record.fixed:
+        if not record.busy:
+            ends = ends_at(book.policy, record)[0]
+        elif book.policy.max_hold is not None:
+            ends = record.got_at + book.policy.max_hold
+    return {
+        "kernel_id": record.kernel_id,
+        "user": record.user,
+        "phase": str(record.phase),
+        "gpus": list(record.gpus),
+        "executing": record.executing,
+        "since": now - record.since,
+        "idle_since": None if record.idle_since is None else now - record.idle_since,
+        "ends_by": None if ends == math.inf else ends - now,
+        "parked_bytes": record.parked_bytes,
+        "unparkable": record.refused,
+        "contested": record.contested,
+    }
