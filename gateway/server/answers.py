@@ -27,7 +27,7 @@ STATUS: dict[type[ElasticError], int] = {
     errors.StaleOrderError: 409,
     errors.LeaseError: 409,
     errors.BrokerUnavailable: 503,
-    errors.SupervisorLost: 410,
+    errors.SupervisorLost: 503,
 }
 BY_REASON = {"too_large": 413, "no_such_kernel": 404, "no_such_kernelspec": 404, "kernel_limit": 429, "pending": 409}
 

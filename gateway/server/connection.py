@@ -74,7 +74,7 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
             return
         self.over = True
         if self.link is not None:
-            self.link.detach(self.session_id, forget=not self.named)
+            self.link.detach(self.session_id, forget=not self.named, subscriber=self)
             self.link = None
         self.kernel_manager.left(self)
 
@@ -95,7 +95,7 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
             self._asked[header["msg_id"]] = channel, bytes(parts[0])
         if self.link is not None:
             self.link.send(self.session_id, channel, parts, m)
-        elif self.kernel_manager.coming:
+        elif self.kernel_manager.expected:
             self._keep(channel, parts, m)
         else:
             if m is not None:
@@ -191,11 +191,17 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
         self._writer.wake()
 
     def cut(self, reason: str) -> None:
-        self.log.warning("Kernel %s: a browser stopped reading and was cut; it catches up when it comes back.", self.kernel_id)
-        self.end(ws.CLOSE_SLOW_READER, reason)
+        if reason == "slow_reader":
+            self.log.warning("Kernel %s: a browser stopped reading and was cut; it catches up when it comes back.", self.kernel_id)
+            self.end(ws.CLOSE_SLOW_READER, reason)
+        elif reason == "replaced":
+            self.link = None
+            self.end(1000, "this session has a newer connection")
+        else:  # the line broke; the kernel manager attaches us again once it is mended
+            self.link, self.after = None, None
 
     def lost(self, reason: str) -> None:
-        """The link itself is gone. The kernel manager hears of it too, and decides what follows."""
+        """The supervisor is gone. The kernel manager hears of it too, and decides what follows."""
         self.link, self.after = None, None
 
     # inside

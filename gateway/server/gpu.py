@@ -79,7 +79,7 @@ class PolicyHandler(GpuHandlerBase):
 
 
 class EventsHandler(GpuHandlerBase):
-    """Server-sent events: the whole state first, then each change. A reader who falls behind gets the whole state again."""
+    """Server-sent events: the whole state first, then each change. A reader who falls behind gets the whole state instead."""
 
     reading: Stream | None = None
 
@@ -118,8 +118,9 @@ class Stream:
 
     def _heard(self, name: str, value: Any) -> None:
         if len(self._owed) >= BACKLOG:
-            self._owed = []
-        self._owed.append((name, value))
+            self._owed = [("state", self._broker.snapshot())]
+        else:
+            self._owed.append((name, value))
         self._news.set()
 
     def __aiter__(self) -> Stream:
@@ -138,8 +139,9 @@ class Stream:
         return "".join(f"event: {name}\ndata: {json.dumps(value)}\n\n" for name, value in owed) or ":\n\n"
 
     def close(self) -> None:
-        self._open = False
-        self._unsubscribe()
+        if self._open:
+            self._open = False
+            self._unsubscribe()
         self._news.set()
 
 

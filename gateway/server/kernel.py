@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from jupyter_server._tz import utcnow
 from jupyter_server.services.kernels.kernelmanager import ServerKernelManager, emit_kernel_action_event
 from traitlets import Type, default
 
-from ..protocol.errors import ElasticError, KernelDied, LaunchError, SupervisorLost
+from ..protocol.errors import ElasticError, KernelDied, LaunchError, LaunchTimeout, SupervisorLost
 from ..protocol.model import KernelState
 from ..protocol.websocket import CLOSE_KERNEL_GONE
 from ..provisioner import ElasticProvisioner
@@ -49,7 +49,7 @@ class ElasticKernelManager(ServerKernelManager):
         self.obituary = ("KernelDied", "The kernel has not been started.")
         self.link: KernelLink | None = None
         self._state = KernelState()
-        self._changed = asyncio.Event()
+        self._deaf: list[Callable[[], None]] = []  # what ends our listening to the link
         self._worked = False  # the process that runs now (or ran last) has answered once
 
     @default("execution_state")
@@ -61,6 +61,11 @@ class ElasticKernelManager(ServerKernelManager):
         return utcnow()
 
     # what the mapping kernel manager asks
+
+    @property
+    def expected(self) -> bool:
+        """What is sent to it now will be answered by it, if later."""
+        return self.coming or self.link is not None
 
     @property
     def pending(self) -> bool:
@@ -145,19 +150,29 @@ class ElasticKernelManager(ServerKernelManager):
         self.stop_restarter()
         self._lose_link()
 
+    async def answers(self, seconds: float) -> None:
+        """Wait until the process that runs now has answered once. Raises ``LaunchError`` where it dies or takes too long."""
+        link = self.link
+        if link is None:
+            raise LaunchError(self.reason)
+        try:
+            async with asyncio.timeout(seconds):
+                state = await link.until(lambda state: state.ready or not state.alive)
+        except TimeoutError:
+            raise LaunchTimeout(f"The kernel has not answered within {seconds:g} seconds (kernel_info_timeout).") from None
+        if not state.ready:
+            raise LaunchError(f"The kernel died as it came up. {state.reason}")
+
     # what its browsers say
 
     def joined(self, websocket: ElasticWebsocketConnection) -> None:
-        for other in list(self.websockets):
-            if other.session_id == websocket.session_id:  # the old socket of one that came back before its loss was seen
-                other.end(1000, "this session has a newer connection")
         self.websockets.add(websocket)
         self.parent.notify_connect(self.kernel_id)
-        if self.link is not None:
+        if self.link is not None and self.link.connected:
             websocket.attach(self.link)
             if not self._state.alive and not self.pending:
                 websocket.say(status("dead"))
-        elif self.coming:
+        elif self.coming or self.link is not None:
             websocket.wait()
         else:
             websocket.fail(*self.obituary)
@@ -225,9 +240,7 @@ class ElasticKernelManager(ServerKernelManager):
             self._use_link(link)
         else:  # the answer to a respawn comes before the state that follows from it
             async with asyncio.timeout(10):
-                while self._state.starts <= starts:
-                    self._changed.clear()
-                    await self._changed.wait()
+                await link.until(lambda state: state.starts > starts)
 
     def _new_provisioner(self) -> ElasticProvisioner:
         """Every kernel here has a supervisor, whatever its kernelspec names: only so does it survive and share GPUs."""
@@ -244,43 +257,43 @@ class ElasticKernelManager(ServerKernelManager):
             await link.call("signal", signum=SIGINT)  # a cell that runs would keep it from hearing the request
         if grace:
             link.send(OURS, "control", message("shutdown_request", {"restart": restart}))
-            if await self._ended(grace / 2):
+            if await self._ended(link, grace / 2):
                 return
             await link.call("signal", signum=SIGTERM)
-            if await self._ended(grace / 2):
+            if await self._ended(link, grace / 2):
                 return
         await link.call("signal", signum=SIGKILL)
-        if not await self._ended(5.0):
+        if not await self._ended(link, 5.0):
             raise KernelDied("The kernel process can't be killed: it hangs in the machine's kernel. Restart the machine's driver.")
 
-    async def _ended(self, seconds: float) -> bool:
+    async def _ended(self, link: KernelLink, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                while self._state.alive and self.link is not None:
-                    self._changed.clear()
-                    await self._changed.wait()
+                await link.until(lambda state: not state.alive)
         except TimeoutError:
             return False
+        except SupervisorLost:
+            pass
         return True
 
     # inside: the line
 
     def _use_link(self, link: KernelLink) -> None:
+        self._lose_link()
         self.link, self.coming = link, False
-        link.on_state(self._on_state)
-        link.on_lost(self._on_lost)
+        self._deaf = [link.on_state(self._on_state), link.on_lost(self._on_lost)]
         self._on_state(link, link.state)
-        for websocket in list(self.websockets):
-            websocket.attach(link)
 
     def _lose_link(self) -> None:
-        self.link = None  # what it still says is ignored
+        for end in self._deaf:
+            end()
+        self.link, self._deaf = None, []
 
     def _on_state(self, link: KernelLink, state: KernelState) -> None:
-        if link is not self.link:
-            return
         before, self._state = self._state, state
-        self._changed.set()
+        for websocket in list(self.websockets):
+            if websocket.link is None:  # the line is new, or was broken and is mended
+                websocket.attach(link)
         self._worked = self._worked or state.ready
         if self.execution_state != state.execution_state:
             self.execution_state = state.execution_state
@@ -291,15 +304,12 @@ class ElasticKernelManager(ServerKernelManager):
         if before.alive and not state.alive and not self.shutting_down:
             self._died()
 
-    def _on_lost(self, link: KernelLink, reason: str) -> None:
+    def _on_lost(self, link: KernelLink) -> None:
         """The supervisor is gone, and its kernel with it."""
-        if link is not self.link:
-            return
         self._lose_link()
-        self._state = KernelState(kernel_id=self.kernel_id, execution_state="dead", reason=reason)
-        self._changed.set()
+        self._state = KernelState(kernel_id=self.kernel_id, execution_state="dead", reason=link.gone)
         if not self.shutting_down:
-            self._give_up(SupervisorLost(reason))
+            self._give_up(SupervisorLost(link.gone))
 
     def _died(self) -> None:
         """The process has ended unasked; the supervisor has closed its cells with the reason."""
