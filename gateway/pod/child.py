@@ -52,6 +52,13 @@ class Child:
         except (ProcessLookupError, PermissionError):
             pass
 
+    def sweep(self) -> None:
+        """After the end: end what it has left running in its group, which could still sit on a GPU."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+
     def close(self) -> None:
         if self.pidfd is not None:
             os.close(self.pidfd)

@@ -166,7 +166,7 @@ class Proxy:
             return
         if child.pidfd is not None:
             self.reactor.remove(child.pidfd)
-        child.signal(9)  # what it has left running
+        child.sweep()
         child.close()
         self.back.read_iopub()  # its last output
         self.state.alive = self.state.ready = False
@@ -383,7 +383,9 @@ class Proxy:
             if header["signum"] == 2:
                 self._interrupt()
             elif self.process.child:
-                self._closing = True
+                if header["signum"] in (9, 15):  # an end that was asked for, as a shutdown_request is
+                    self._closing = True
+                    self.apply(self.gate.closing())
                 self.process.child.signal(int(header["signum"]))
         elif do == "respawn":
             self._respawn(header)

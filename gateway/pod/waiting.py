@@ -76,7 +76,8 @@ class Waiting:
         if expected is not None:
             left = expected - (now - self._placed_at)
             said.append(f", about {seconds(left)} to go" if left >= 1 else ", any moment now")
-        said.append(f". {seconds(int(now - since))} so far; interrupt the kernel to stop waiting.")
+        so_far = f" {now - since:.0f} s so far;" if now - since < 120 else f" {seconds(now - since)} so far;"
+        said.append(f".{so_far} interrupt the kernel to stop waiting.")
         return "".join(said)
 
     def _tick(self) -> None:
