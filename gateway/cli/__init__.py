@@ -1,0 +1,84 @@
+"""``jupyter elastic-gateway``: alone the server, with a word one of its subcommands, one module each.
+
+A subcommand's module has ``HELP`` (one line), ``arguments(parser)`` and ``run(args) -> exit status``. Only the wanted one is
+imported. Nothing here may decide anything about leases, or take a secret from the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+
+from ..protocol.errors import ElasticError
+
+COMMANDS = {
+    "demo": "a gateway, a JupyterLab and an example notebook, all here and gone afterwards",
+    "status": "which gateway runs, its GPUs, and how many hold and wait",
+    "leases": "every kernel, what it holds and since when",
+    "queue": "who waits for a GPU",
+    "release": "take the GPU from an idle kernel",
+    "hold": "leave a kernel its GPU for a while although it is idle",
+    "policy": "show the lease policy, or change it while the gateway runs",
+    "shutdown": "stop the gateway; with --kernels its kernels too",
+    "broker": "lease GPUs to processes that use no gateway (starts by itself when needed)",
+}
+LATER = ("drain", "usage", "doctor", "replay", "kernelspecs")
+BAD_USAGE = 2
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0 done, 1 failed with a message, 2 wrong usage."""
+    argv = sys.argv[1:] if argv is None else argv
+    word = argv[0] if argv else ""
+    if word in ("-h", "--help"):
+        print(overview())
+        return 0
+    if not word or word.startswith("-"):
+        return serve(argv)
+    if word in LATER:
+        print(f"jupyter elastic-gateway {word}: not in this version.", file=sys.stderr)
+        return BAD_USAGE
+    if word not in COMMANDS:
+        print(f"jupyter elastic-gateway has no subcommand {word!r}. It has: {', '.join(COMMANDS)}.", file=sys.stderr)
+        return BAD_USAGE
+    return command(word, argv[1:])
+
+
+def serve(argv: list[str]) -> int:
+    """The server, until it is stopped."""
+    from ..server.app import ElasticGatewayApp
+
+    ElasticGatewayApp.launch_instance(argv)
+    return 0
+
+
+def command(name: str, argv: list[str]) -> int:
+    module = importlib.import_module(f".{name}", __name__)
+    parser = argparse.ArgumentParser(prog=f"jupyter elastic-gateway {name}", description=module.__doc__ and module.__doc__.split("\n\n")[0])
+    module.arguments(parser)
+    args = parser.parse_args(argv)
+    try:
+        return module.run(args)
+    except ElasticError as exc:
+        print(json.dumps(exc.to_json()) if getattr(args, "json", False) else f"jupyter elastic-gateway {name}: {exc}", file=sys.stderr)
+        return BAD_USAGE if exc.reason == "bad_usage" else 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {text}" for name, text in COMMANDS.items()]
+    return "\n".join(
+        [
+            "jupyter elastic-gateway [--Class.setting=value ...]   run the gateway",
+            "jupyter elastic-gateway SUBCOMMAND [--help]",
+            "",
+            "Subcommands:",
+            *lines,
+            "",
+            "jupyter elastic-gateway --help-all lists every setting of the gateway.",
+        ]
+    )

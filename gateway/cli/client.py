@@ -1,0 +1,135 @@
+"""Finds a running gateway and speaks HTTP with it.
+
+A gateway writes its address and token into Jupyter's runtime folder, in a file that only its user can read. This module must
+never take a token from the command line or the environment, and never send one to an address that it doesn't belong to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from jupyter_core.paths import jupyter_runtime_dir
+from jupyter_server.serverapp import list_running_servers
+
+from ..protocol.errors import BrokerUnavailable, ElasticError
+
+SECONDS = 30.0  # for one answer
+
+
+class GatewayClient:
+    """One gateway. Raises ``ElasticError`` with the gateway's own message, or why there is none."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url.rstrip("/")
+        self._headers = {"Authorization": f"token {token}"} if token else {}
+        # A proxy of the environment is for the world outside.
+        local = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+        self._opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else []))
+
+    def get(self, path: str) -> Any:
+        return self.request("GET", path)
+
+    def request(self, method: str, path: str, body: Any = None, seconds: float = SECONDS) -> Any:
+        data = None if body is None and method == "GET" else json.dumps(body or {}).encode()
+        request = urllib.request.Request(
+            self.url + path, data=data, method=method, headers={**self._headers, "Content-Type": "application/json"}
+        )
+        try:
+            with self._opener.open(request, timeout=seconds) as response:
+                text = response.read()
+        except urllib.error.HTTPError as exc:
+            raise _said(self.url, exc) from None
+        except OSError as exc:
+            reason = getattr(exc, "reason", exc)
+            raise BrokerUnavailable(f"No answer from {self.url}: {reason}. Is the gateway running?") from None
+        try:
+            return json.loads(text) if text else None
+        except ValueError:
+            raise BrokerUnavailable(f"{self.url} answers, but isn't an elastic gateway.") from None
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """How every subcommand that speaks to a gateway is told which."""
+    parser.add_argument("--url", help="address of the gateway (default: the one that runs on this machine)")
+    parser.add_argument("--token-file", metavar="FILE", help="file that holds the gateway's token, for a --url on another machine")
+    parser.add_argument("--json", action="store_true", help="print JSON as the gateway sends it")
+
+
+def connect(args: argparse.Namespace) -> GatewayClient:
+    """The gateway that ``args`` names, or the only one that runs here."""
+    if args.token_file and not args.url:
+        raise ElasticError("--token-file says how to enter a gateway, not which: give its --url too.", reason="bad_usage")
+    if args.url:
+        return GatewayClient(args.url, _token(args.token_file) if args.token_file else _known_token(args.url))
+    found = list(running())
+    if not found:
+        raise BrokerUnavailable(
+            f"No gateway of this user runs on this machine (looked in {jupyter_runtime_dir()}). "
+            "Start one with `jupyter elastic-gateway`, or name one with --url and --token-file."
+        )
+    if len(found) > 1:
+        raise ElasticError(
+            f"Several gateways run here; choose one with --url: {', '.join(g.url for g in found)}", reason="several_gateways"
+        )
+    return found[0]
+
+
+def running() -> Iterator[GatewayClient]:
+    """The gateways of this user on this machine. Other Jupyter servers are passed over: they have no ``/api/gpu``."""
+    for info in list_running_servers(jupyter_runtime_dir()):
+        if info.get("sock"):
+            continue
+        client = GatewayClient(info["url"], info.get("token", ""))
+        try:
+            client.request("GET", "/api/gpu", seconds=5)
+        except ElasticError:
+            continue
+        yield client
+
+
+def kernel_id(client: GatewayClient, prefix: str) -> str:
+    """The whole id of the kernel whose id begins with ``prefix``."""
+    ids = [lease["kernel_id"] for lease in client.get("/api/gpu")["leases"]]
+    fitting = [kernel for kernel in ids if kernel.startswith(prefix)]
+    if prefix in fitting:
+        return prefix
+    if len(fitting) != 1:
+        what = f"{len(fitting)} kernels' ids begin" if fitting else "No kernel's id begins"
+        raise ElasticError(f"{what} with {prefix!r}; `jupyter elastic-gateway leases` lists them.", reason="no_such_kernel")
+    return fitting[0]
+
+
+def _said(url: str, error: urllib.error.HTTPError) -> ElasticError:
+    """What the gateway itself says about its refusal."""
+    try:
+        body = json.loads(error.read())
+        message, reason = body["message"], body.get("reason") or "refused"
+    except (ValueError, KeyError, TypeError):
+        message, reason = "", ""
+    if error.code in (401, 403):
+        return ElasticError(f"{url} doesn't let us in: give the right token by --token-file.", reason="forbidden")
+    if error.code == 404 and not message:
+        return BrokerUnavailable(f"{url} answers, but isn't an elastic gateway.")
+    return ElasticError(message or f"{url} answers {error.code} {error.reason}.", reason=reason or "refused")
+
+
+def _token(path: str) -> str:
+    try:
+        return Path(path).expanduser().read_text().strip()
+    except OSError as exc:
+        raise ElasticError(f"--token-file {path} can't be read: {exc.strerror}.", reason="bad_usage") from None
+
+
+def _known_token(url: str) -> str:
+    """The token of a server of this user at exactly this address, if there is one."""
+    for info in list_running_servers(jupyter_runtime_dir()):
+        if info["url"].rstrip("/") == url.rstrip("/"):
+            return str(info.get("token", ""))
+    return ""

@@ -1,0 +1,27 @@
+"""Leave a kernel its GPU for a while although it is idle; 0 ends that."""
+
+from __future__ import annotations
+
+import argparse
+
+from . import client, show
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kernel", help="id of the kernel, or how it begins")
+    parser.add_argument("duration", help="seconds, or 30m, or 1h30m; 0 ends an earlier hold")
+    client.arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    seconds = show.duration(args.duration)
+    gateway = client.connect(args)
+    kernel = client.kernel_id(gateway, args.kernel)
+    state = gateway.request("POST", f"/api/gpu/kernels/{kernel}/hold", {"seconds": seconds})
+    if args.json:
+        show.as_json(state)
+    elif seconds:
+        print(f"Kernel {kernel} keeps its GPU for {show.span(seconds)}.")
+    else:
+        print(f"Kernel {kernel} keeps its GPU no longer than others do.")
+    return 0

@@ -1,0 +1,72 @@
+"""How subcommands print: tables for people, the gateway's own JSON for programs. It must never reformat what ``--json`` prints."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from ..protocol.errors import ElasticError
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def as_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[Any]], none: str) -> None:
+    """A table, or the sentence ``none`` where there are no rows."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    if not cells:
+        print(none)
+        return
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    for row in [titles, *cells]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def span(seconds: float) -> str:
+    """A duration in two figures at most: ``45 s``, ``12 min``, ``3.5 h``."""
+    for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (48 * 3600, 3600, "h")):
+        if seconds < limit:
+            number = seconds / size
+            return f"{number:.1f} {unit}" if unit == "h" and number < 10 else f"{number:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"
+
+
+def ago(moment: str | None, now: datetime | None = None) -> str:
+    """How long ago an ISO 8601 moment was; an empty string for None."""
+    return "" if moment is None else span(max(0.0, -_from_now(moment, now)))
+
+
+def ahead(moment: str | None, now: datetime | None = None) -> str:
+    """How far ahead a moment lies; ``now`` where it has passed."""
+    if moment is None:
+        return ""
+    left = _from_now(moment, now)
+    return span(left) if left > 0 else "now"
+
+
+def size(number: int) -> str:
+    """Bytes as people count them: powers of 1000."""
+    amount = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if amount >= 10 or unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def duration(text: str) -> float:
+    """Seconds from ``90``, ``90s``, ``30m``, ``1h30m``. Raises ``ElasticError``."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ElasticError(f"{text!r} isn't a duration: write seconds, or 30m, or 1h30m.", reason="bad_usage")
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def _from_now(moment: str, now: datetime | None) -> float:
+    return (datetime.fromisoformat(moment) - (now or datetime.now(UTC))).total_seconds()

@@ -1,0 +1,34 @@
+"""Which gateway runs here, its GPUs, and how many kernels hold, park and wait."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import Any
+
+from . import client, show
+
+arguments = client.arguments
+
+RUNGS = {"anywhere": "resumes anywhere", "same-gpu": "resumes on this one", "exclusive": "can't park"}
+FREE = {"kernel_id": "free", "user": ""}
+
+
+def run(args: argparse.Namespace) -> int:
+    gateway = client.connect(args)
+    state = gateway.get("/api/gpu")
+    if args.json:
+        show.as_json({"url": gateway.url, **state})
+        return 0
+    phases = Counter(lease["phase"] for lease in state["leases"])
+    counts = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items())) or "none"
+    print(f"Gateway {gateway.url}\nKernels: {counts}\nWaiting: {len(state['queue'])}\n")
+    holders = {uuid: lease for lease in state["leases"] for uuid in lease["gpus"]}
+    rows = [row(gpu, holders.get(gpu["uuid"], FREE)) for gpu in state["gpus"]]
+    show.table(("GPU", "MEMORY", "KIND", "WHEN PARKED", "HELD BY", "USER"), rows, none="No GPU: cells never wait.")
+    return 0
+
+
+def row(gpu: dict[str, Any], holder: dict[str, Any]) -> tuple[Any, ...]:
+    kind = f"{gpu['flavor']} (simulated)" if gpu["simulated"] and gpu["flavor"] != "simulated" else gpu["flavor"]
+    return gpu["uuid"], show.size(gpu["memory_bytes"]), kind, RUNGS.get(gpu["rung"], gpu["rung"]), holder["kernel_id"], holder["user"]
