@@ -1,0 +1,25 @@
+"""IPython extension: what a user of an elastic kernel types. ``%load_ext gateway.magics``; the kernelspec loads it by itself.
+
+Imported in users' kernels, so it must never fail to import, never need more than the standard library and what runs the kernel,
+and never do anything before it is loaded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Called by IPython: adds ``%gpu``, ``%%gpu`` and ``%%cpu`` to ``shell``."""
+    from . import gate_line, gpu
+
+    gate_line.install(shell)
+    gpu.install(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Called by IPython: takes away again what ``load_ipython_extension`` added."""
+    from . import gate_line, gpu
+
+    gpu.uninstall(shell)
+    gate_line.uninstall(shell)
