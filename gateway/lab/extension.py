@@ -1,7 +1,7 @@
 """Server extension of the user's Lab server: with ``--gateway-url`` given, kernels are reached through our classes.
 
-Installing the wheel switches it on. Without a gateway it must never change anything, and a class that the user has
-configured always stands.
+Installing the wheel switches it on. Without a gateway it must never change anything, nor cost more than this import; and a
+class that the user has configured always stands.
 """
 
 from __future__ import annotations
@@ -9,17 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from jupyter_server.gateway.gateway_client import GatewayClient
-from jupyter_server.services.kernels.handlers import _kernel_id_regex
-from jupyter_server.utils import url_path_join
 
-from .connection import ChannelsHandler, ElasticGatewayConnection
-from .managers import ElasticGatewayKernelSpecManager, ElasticGatewayMappingKernelManager
-
-CLASSES = {
-    "kernel_websocket_connection_class": ElasticGatewayConnection,
-    "kernel_manager_class": ElasticGatewayMappingKernelManager,
-    "kernel_spec_manager_class": ElasticGatewayKernelSpecManager,
-}
 NOTEBOOK = "JPY_SESSION_NAME"  # path of the notebook, which the gateway shows to those who wait for its GPU
 
 
@@ -28,9 +18,17 @@ def _link_jupyter_server_extension(serverapp: Any) -> None:
     client = GatewayClient.instance(parent=serverapp)
     if not client.gateway_enabled:
         return
-    for name, ours in CLASSES.items():
+    from .connection import ElasticGatewayConnection
+    from .managers import ElasticGatewayKernelSpecManager, ElasticGatewayMappingKernelManager
+
+    ours = {
+        "kernel_websocket_connection_class": ElasticGatewayConnection,
+        "kernel_manager_class": ElasticGatewayMappingKernelManager,
+        "kernel_spec_manager_class": ElasticGatewayKernelSpecManager,
+    }
+    for name, cls in ours.items():
         if name not in serverapp.config.ServerApp:
-            setattr(serverapp, name, ours)
+            setattr(serverapp, name, cls)
     allowed = [name for name in client.allowed_envs.split(",") if name]
     if NOTEBOOK not in allowed:
         client.allowed_envs = ",".join([*allowed, NOTEBOOK])
@@ -38,6 +36,13 @@ def _link_jupyter_server_extension(serverapp: Any) -> None:
 
 def _load_jupyter_server_extension(serverapp: Any) -> None:
     """Called last: our handler goes before the server's own, where our connection class is in use."""
+    if not serverapp.gateway_config.gateway_enabled:
+        return
+    from jupyter_server.services.kernels.handlers import _kernel_id_regex
+    from jupyter_server.utils import url_path_join
+
+    from .connection import ChannelsHandler, ElasticGatewayConnection
+
     if issubclass(serverapp.kernel_websocket_connection_class, ElasticGatewayConnection):
         channels = url_path_join(serverapp.base_url, f"/api/kernels/{_kernel_id_regex}/channels")
         serverapp.web_app.add_handlers(".*$", [(channels, ChannelsHandler)])
