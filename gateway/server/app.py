@@ -121,7 +121,7 @@ class ElasticGatewayApp(ServerApp):
     def init_configurables(self) -> None:
         super().init_configurables()
         self.broker = embed.make_broker(self, self.kernel_manager)
-        if not self.session_manager.trait_has_value("database_filepath"):
+        if "database_filepath" not in self.config.get("SessionManager", {}):
             self.session_manager.database_filepath = embed.session_file(self.broker)
 
     def init_webapp(self) -> None:
@@ -159,13 +159,12 @@ class ElasticGatewayApp(ServerApp):
 
     async def _come_up(self) -> None:
         try:
-            await embed.start(self.broker, self.kernel_manager)
+            self._unregister = await embed.start(self.broker, self.kernel_manager)
         except ElasticError as exc:
             self.log.critical(str(exc))
             self._failed = True
             self.stop()
             return
-        self._unregister = embed.measure(self.broker, self.kernel_manager)
         if self.sock:
             super()._bind_http_server()
         else:

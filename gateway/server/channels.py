@@ -10,6 +10,7 @@ from typing import Any
 
 from jupyter_core.utils import ensure_async
 from jupyter_server.auth.decorator import ws_authenticated
+from jupyter_server.services.kernels.handlers import _kernel_id_regex
 from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
 from tornado import web
 from tornado.websocket import WebSocketHandler
@@ -28,6 +29,13 @@ class ChannelsHandler(KernelWebsocketHandler):
     @property
     def max_message_size(self) -> int:
         return self.settings.get("websocket_max_message_size", MAX_MESSAGE_BYTES)
+
+    def get_websocket_protocol(self) -> Any:
+        """jupyter_server gives its ping interval in milliseconds and pings by itself; tornado would take it for seconds."""
+        protocol = super().get_websocket_protocol()
+        if protocol is not None:
+            protocol.params.ping_interval = None
+        return protocol
 
     @ws_authenticated
     async def get(self, kernel_id: str) -> None:
@@ -81,3 +89,6 @@ class ChannelsHandler(KernelWebsocketHandler):
         error = kwargs.get("exc_info", (None, None))[1]
         self.set_header("Content-Type", "text/plain")
         self.finish((error.log_message if isinstance(error, web.HTTPError) and error.log_message else self._reason) + "\n")
+
+
+default_handlers = [(rf"/api/kernels/{_kernel_id_regex}/channels", ChannelsHandler)]

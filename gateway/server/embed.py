@@ -6,11 +6,46 @@ Both do the same steps in the same order. It must never leave a broker running t
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from traitlets.config import Configurable
 
 from ..broker.broker import Broker
 from ..settings import ElasticGateway
 from .kernels import ElasticMappingKernelManager
 from .metrics import ElasticMetrics
 
-SERVICES = ["gateway.server.handlers", "gateway.server.gpu"]
+SERVICES = ["gateway.server.handlers", "gateway.server.channels", "gateway.server.gpu"]  # modules with ``default_handlers``
+LAB_SERVICES = ["gateway.server.channels", "gateway.server.gpu"]  # of a server that has sessions and kernels of its own
+
+
+def make_broker(parent: Configurable, kernels: ElasticMappingKernelManager, owner: str | None = None) -> Broker:
+    """A broker that isn't started yet. ``owner``: the name its kernels carry, "" for kernels that end with this process."""
+    broker = Broker(parent=parent, owner=ElasticGateway(parent=parent).name if owner is None else owner)
+    kernels.elastic_broker = broker
+    return broker
+
+
+async def start(broker: Broker, kernels: ElasticMappingKernelManager) -> Callable[[], None]:
+    """Broker first, then the kernels of an earlier life. Returns what takes the metrics away. Raises ``ElasticError``."""
+    await broker.start()
+    for kernel_id, supervisor in await broker.adopt():
+        try:
+            kernels.adopt(supervisor, broker.links[kernel_id])
+        except Exception:
+            kernels.log.exception("Kernel %s can't be taken over; it goes on and stays out of reach.", kernel_id)
+    return ElasticMetrics(kernels.list_kernels, broker.snapshot).register()
+
+
+async def stop(broker: Broker, kernels: ElasticMappingKernelManager, settings: dict[str, Any]) -> None:
+    """Hang up everywhere; no kernel is ended."""
+    for stream in list(settings.get("elastic_streams", ())):
+        stream.close()
+    kernels.detach_all()
+    await broker.stop()
+
+
+def session_file(folder: Path, owner: str) -> str:
+    """Where the sessions of one gateway are kept."""
+    return str(folder / f"{owner}.sessions")

@@ -15,7 +15,7 @@ from jupyter_server.services.kernels.handlers import _kernel_id_regex
 from tornado.iostream import StreamClosedError
 from traitlets import TraitError
 
-from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError
+from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError, SettingError
 from ..settings import Leases
 from .answers import Handler, rest
 
@@ -72,8 +72,7 @@ class PolicyHandler(GpuHandlerBase):
 
     @rest
     async def patch(self) -> None:
-        change_policy(self.broker.leases, self.body())
-        self.broker.policy_changed()
+        change_policy(self.broker.leases, self.body(), self.broker.policy_changed)
         self.log.info("Lease policy is now %s.", json.dumps(policy(self.broker.leases)))
         self.answer(policy(self.broker.leases))
 
@@ -158,17 +157,19 @@ def policy(leases: Leases) -> dict[str, Any]:
     return {name: getattr(leases, name) for name in leases.trait_names(config=True)}
 
 
-def change_policy(leases: Leases, changes: dict[str, Any]) -> None:
-    """Set some of the settings of ``Leases``: all, or none. Raises ``BadRequest`` with what would hold."""
-    names = leases.trait_names(config=True)
+def change_policy(leases: Leases, changes: dict[str, Any], in_force: Callable[[], None] = lambda: None) -> None:
+    """Set some of the settings of ``Leases`` and put them ``in_force``: all, or none. Raises ``BadRequest`` with what would hold."""
+    before = policy(leases)
     for name in changes:
-        if name not in names:
-            raise BadRequest(f"There is no policy {name[:40]!r}. There are: {', '.join(sorted(names))}.")
+        if name not in before:
+            raise BadRequest(f"There is no policy {name[:40]!r}. There are: {', '.join(sorted(before))}.")
     try:
-        with leases.hold_trait_notifications():
-            for name, value in changes.items():
-                setattr(leases, name, value)
-    except TraitError as exc:
+        for name, value in changes.items():
+            setattr(leases, name, value)
+        in_force()
+    except (TraitError, SettingError) as exc:
+        for name in changes:
+            setattr(leases, name, before[name])
         raise BadRequest(str(exc)) from None
 
 

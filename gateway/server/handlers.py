@@ -15,7 +15,6 @@ from jupyter_server.utils import url_path_join
 from ..protocol.errors import BadRequest, ElasticError
 from . import bodies
 from .answers import Handler, rest
-from .channels import ChannelsHandler
 
 
 class KernelsHandler(Handler):
@@ -27,7 +26,7 @@ class KernelsHandler(Handler):
 
     @rest
     async def post(self) -> None:
-        wanted = bodies.start_body(self.body(empty=True), self.kernel_manager.allowed_envs)
+        wanted = bodies.start_body(self.body(empty=True), self.kernel_manager.client_envs)
         if wanted.ignored:
             self.log.info("Variables that a client sent and that no setting lets in: %s", ", ".join(wanted.ignored[:20]))
         kernel_id = await self.kernel_manager.start_kernel(
@@ -76,7 +75,7 @@ class SessionsHandler(Handler):
 
     @rest
     async def post(self) -> None:
-        wanted = bodies.session_body(self.body(), self.kernel_manager.allowed_envs)
+        wanted = bodies.session_body(self.body(), self.kernel_manager.client_envs)
         if wanted.path is None or wanted.type is None:
             raise BadRequest(f"{'path' if wanted.path is None else 'type'} is missing: a session needs a path and a type.")
         manager, kernel = self.session_manager, wanted.kernel or bodies.StartBody()
@@ -101,7 +100,7 @@ class SessionHandler(Handler):
 
     @rest
     async def patch(self, session_id: str) -> None:
-        wanted = bodies.session_body(self.body(), self.kernel_manager.allowed_envs)
+        wanted = bodies.session_body(self.body(), self.kernel_manager.client_envs)
         manager, kernels = self.session_manager, self.kernel_manager
         before = await manager.get_session(session_id=session_id)
         changes = {name: value for name in ("path", "name", "type") if (value := getattr(wanted, name)) is not None}
@@ -152,7 +151,6 @@ default_handlers = [
     (r"/api/kernels", KernelsHandler),
     (rf"/api/kernels/{_kernel_id_regex}", KernelHandler),
     (rf"/api/kernels/{_kernel_id_regex}/{_kernel_action_regex}", KernelActionHandler),
-    (rf"/api/kernels/{_kernel_id_regex}/channels", ChannelsHandler),
     (r"/api/sessions", SessionsHandler),
     (rf"/api/sessions/{_session_id_regex}", SessionHandler),
     (r"/api/shutdown", ShutdownHandler),

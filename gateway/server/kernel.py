@@ -80,21 +80,31 @@ class ElasticKernelManager(ServerKernelManager):
 
     @emit_kernel_action_event(success_msg="Kernel {kernel_id} was started.")
     async def start_kernel(self, **kwargs: Any) -> None:
-        """Returns once the supervisor listens; the kernel may still be coming up. Raises ``LaunchError`` and its like."""
+        """Returns once the kernel answers; browsers are connected long before. Raises ``LaunchError`` and its like; then nothing is left
+        of it but its reason."""
         self._attempted_start = True
-        async with self._one_at_a_time():
-            await self._launch(**kwargs)
+        try:
+            async with self._one_at_a_time():
+                await self._launch(**kwargs)
+        except BaseException as exc:
+            self._give_up(exc)
+            if self.provisioner is not None:
+                await self.provisioner.cleanup(restart=False)
+                self._lose_link()
+            raise
 
     @emit_kernel_action_event(success_msg="Kernel {kernel_id} was restarted.")
     async def restart_kernel(self, now: bool = False, newports: bool = False, **kwargs: Any) -> None:
-        """A new process under the same supervisor, or a new supervisor where that one is gone. Browsers stay connected."""
-        async with self._one_at_a_time():
-            try:
+        """A new process under the same supervisor, or a new supervisor where that one is gone. Browsers stay connected. Returns once
+        the kernel answers."""
+        self.coming = self.link is None
+        try:
+            async with self._one_at_a_time():
                 await self._end_process(self.shutdown_wait_time if not now else 0.0, restart=True)
                 await self._launch(**{**(self._launch_args or {}), **kwargs})
-            except Exception as exc:
-                self._give_up(exc)
-                raise
+        except BaseException as exc:
+            self._give_up(exc)
+            raise
 
     @emit_kernel_action_event(success_msg="Kernel {kernel_id} was shutdown.")
     async def shutdown_kernel(self, now: bool = False, restart: bool = False) -> None:
@@ -141,27 +151,10 @@ class ElasticKernelManager(ServerKernelManager):
         self.ready.set_result(None)
         self.start_restarter()
 
-    def give_up_start(self, error: BaseException) -> None:
-        """The start has failed, or was cancelled."""
-        self._give_up(error)
-
     def detach(self) -> None:
         """The gateway stops, the kernel does not."""
         self.stop_restarter()
         self._lose_link()
-
-    async def answers(self, seconds: float) -> None:
-        """Wait until the process that runs now has answered once. Raises ``LaunchError`` where it dies or takes too long."""
-        link = self.link
-        if link is None:
-            raise LaunchError(self.reason)
-        try:
-            async with asyncio.timeout(seconds):
-                state = await link.until(lambda state: state.ready or not state.alive)
-        except TimeoutError:
-            raise LaunchTimeout(f"The kernel has not answered within {seconds:g} seconds (kernel_info_timeout).") from None
-        if not state.ready:
-            raise LaunchError(f"The kernel died as it came up. {state.reason}")
 
     # what its browsers say
 
@@ -229,18 +222,28 @@ class ElasticKernelManager(ServerKernelManager):
         if self.provisioner is None:
             self.provisioner = self._new_provisioner()
         self._launch_args = kwargs.copy()
-        starts = self._state.starts
         kwargs = await self.provisioner.pre_launch(**kwargs)
-        info = await self.provisioner.launch_kernel(kwargs.pop("cmd"), **kwargs)
+        seconds, setting = self.provisioner.launch_limit
+        try:
+            async with asyncio.timeout(seconds):
+                await self._launch_until_it_answers(**kwargs)
+        except TimeoutError:
+            raise LaunchTimeout(f"The kernel has not answered within its launch timeout of {seconds:g} seconds ({setting}).") from None
+
+    async def _launch_until_it_answers(self, cmd: list[str], **kwargs: Any) -> None:
+        assert self.provisioner is not None
+        starts, self._worked = self._state.starts, False
+        info = await self.provisioner.launch_kernel(cmd, **kwargs)
         self._reconcile_connection_info(info)
         await self.provisioner.post_launch(**kwargs)
         link = self.parent.elastic_broker.links[self.kernel_id]
-        self._worked = False
         if link is not self.link:
             self._use_link(link)
         else:  # the answer to a respawn comes before the state that follows from it
-            async with asyncio.timeout(10):
-                await link.until(lambda state: state.starts > starts)
+            await link.until(lambda state: state.starts > starts)
+        state = await link.until(lambda state: state.ready or not state.alive)
+        if not state.ready:
+            raise LaunchError(f"The kernel died as it came up. {state.reason}")
 
     def _new_provisioner(self) -> ElasticProvisioner:
         """Every kernel here has a supervisor, whatever its kernelspec names: only so does it survive and share GPUs."""
@@ -304,12 +307,12 @@ class ElasticKernelManager(ServerKernelManager):
         if before.alive and not state.alive and not self.shutting_down:
             self._died()
 
-    def _on_lost(self, link: KernelLink) -> None:
+    def _on_lost(self, link: KernelLink, reason: str) -> None:
         """The supervisor is gone, and its kernel with it."""
         self._lose_link()
-        self._state = KernelState(kernel_id=self.kernel_id, execution_state="dead", reason=link.gone)
+        self._state = KernelState(kernel_id=self.kernel_id, execution_state="dead", reason=reason)
         if not self.shutting_down:
-            self._give_up(SupervisorLost(link.gone))
+            self._give_up(SupervisorLost(reason))
 
     def _died(self) -> None:
         """The process has ended unasked; the supervisor has closed its cells with the reason."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_client.kernelspec import NoSuchKernel
 from jupyter_server._tz import utcnow
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
-from traitlets import Instance, List, Unicode, default
+from traitlets import List, Unicode, default
 
 from ..protocol.errors import ElasticError
 from ..protocol.websocket import CLOSE_RESTART
@@ -49,15 +49,16 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
     ).tag(config=True)
 
     elastic_broker: Broker | None = None
+    session_envs = frozenset({"JPY_SESSION_NAME"})  # the notebook's path, which those who wait for its GPU are shown
     kernel_manager_class: Any
     _kernels: dict[str, ElasticKernelManager]
     _starts: dict[str, asyncio.Task[None]]
-    context = Instance("zmq.asyncio.Context", allow_none=True)  # no kernel here needs one
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._starts = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self.broker_is_up = asyncio.Event()
+        self.broker_is_up.set()
 
     @default("kernel_manager_class")
     def _ours(self) -> str:
@@ -71,6 +72,11 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
     @default("use_pending_kernels")
     def _always_pending(self) -> bool:
         return True
+
+    @property
+    def client_envs(self) -> frozenset[str]:
+        """Variables that a client may set besides ``KERNEL_*``."""
+        return self.session_envs.union(self.allowed_envs)
 
     # starting
 
@@ -104,13 +110,12 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
 
     async def _start(self, kernel: ElasticKernelManager, **kwargs: Any) -> None:
         try:
+            await self.broker_is_up.wait()
             await kernel.start_kernel(kernel_id=kernel.kernel_id, **kwargs)
-        except BaseException as exc:
-            kernel.give_up_start(exc)
-            if isinstance(exc, ElasticError):
-                self.log.warning("Kernel %s did not start: %s", kernel.kernel_id, exc)
-            if isinstance(exc, asyncio.CancelledError):
-                raise
+        except ElasticError as exc:
+            self.log.warning("Kernel %s did not start: %s", kernel.kernel_id, exc)
+        except Exception:
+            pass  # the kernel has logged it and tells its browsers
         finally:
             self._starts.pop(kernel.kernel_id, None)
 
@@ -161,10 +166,7 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
 
     async def interrupt_kernel(self, kernel_id: str) -> None:  # type: ignore[override]
         self._check_kernel_id(kernel_id)
-        kernel = self._kernels[kernel_id]
-        if kernel.pending and kernel.link is not None:
-            raise ElasticError("The kernel is being restarted, so there is nothing to interrupt.", reason="pending")
-        await kernel.interrupt_kernel()
+        await self._kernels[kernel_id].interrupt_kernel()
 
     async def restart_kernel(self, kernel_id: str, now: bool = False) -> None:  # type: ignore[override]
         """Returns when the new process answers, or raises why it does not."""
@@ -173,7 +175,6 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         if kernel.pending:
             raise ElasticError("The kernel is being started or restarted already; wait until it is done.", reason="pending")
         await kernel.restart_kernel(now=now)
-        await kernel.answers(self.kernel_info_timeout)
 
     # culling
 
@@ -196,9 +197,6 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         pass
 
     def stop_watching_activity(self, kernel_id: str) -> None:
-        pass
-
-    def __del__(self) -> None:
         pass
 
     # inside
