@@ -270,14 +270,13 @@ class Proxy:
     def _signal(self) -> None:
         """SIGINT, or the kernel's own message; and a poke, because a loop that awaits only looks when it is woken."""
         child = self.process.child
-        if child is None or not self.state.alive:
+        if child is None or not self.gate.ready:  # one that still imports would die of it, and one that ends is ending
             return
         if self.spec.interrupt_mode == "message":
             self.back.send("control", OWN, self.messages.make("interrupt_request", {}))
         else:
             child.signal(2)
-        if self.gate.ready:
-            self.reactor.call_later(0.05, self._poke)
+        self.reactor.call_later(0.05, self._poke)
 
     def _poke(self) -> None:
         if self.state.alive and self.gate.ready:
