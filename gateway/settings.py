@@ -107,6 +107,12 @@ class ElasticGateway(Configurable):
         the device itself: for trying things out where there is no GPU.""",
     ).tag(config=True)
 
+    embedded = Bool(
+        False,
+        help="""Whether a user's own Jupyter server leases GPUs to its kernels itself, with no gateway beside it. False, the default: it
+        starts kernels as ever, and those with the elastic provisioner share the machine's broker.""",
+    ).tag(config=True)
+
     visible_devices = Enum(
         ("leased", "all"),
         default_value="leased",

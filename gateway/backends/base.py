@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..protocol.model import Gpu, Spec
+from .places import Places
 
 
 class Supervisor(ABC):
@@ -44,19 +45,16 @@ class Supervisor(ABC):
 
 @dataclass(frozen=True)
 class Claim:
-    """The GPUs of a place: ours to lease, and those of others with who has them (for people)."""
+    """All GPUs of a place, and of those that others lease who has them (by UUID, for people)."""
 
     gpus: tuple[Gpu, ...] = ()
     foreign: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def nothing_to_lease(self) -> bool:
-        """There is no GPU here at all, nobody's."""
-        return not self.gpus and not self.foreign
-
 
 class Backend(ABC):
-    """A place where supervisors run."""
+    """A place where supervisors run. ``places``: where processes of this machine meet, None where there are none to meet."""
+
+    places: Places | None = None
 
     @abstractmethod
     async def start(self, spec: Spec) -> Supervisor:

@@ -38,14 +38,12 @@ class Inventory:
     def claim(self, who: str) -> Claim:
         """Lock what is free; what is ours stays ours."""
         with self._guard:
-            ours, foreign = [], {}
-            for gpu in self.gpus():
+            gpus, foreign = self.gpus(), {}
+            for gpu in gpus:
                 holder = self._locks.acquire(gpu.uuid, who) or self._strangers(gpu.uuid)
                 if holder:
                     foreign[gpu.uuid] = holder
-                else:
-                    ours.append(gpu)
-            return Claim(tuple(ours), foreign)
+            return Claim(tuple(gpus), foreign)
 
     def unclaim(self) -> None:
         with self._guard:

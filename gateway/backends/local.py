@@ -75,7 +75,7 @@ class LocalMachine(Backend):
 
     def __init__(self, gateway: ElasticGateway, local: LocalBackend, simulated: SimulatedGpu) -> None:
         self._local = local
-        self.places = Places(local.runtime_dir)
+        self.places: Places = Places(local.runtime_dir)
         self._inventory = Inventory(gateway, local, simulated, self.places)
 
     async def start(self, spec: Spec) -> LocalSupervisor:

@@ -59,6 +59,7 @@ class KernelLink:
         self.state = KernelState(kernel_id=supervisor.kernel_id)
         self.connected = False
         self.version = 0
+        self.dials = 0  # how often it was answered: more than once means that orders may have been lost
         self.gone = ""  # why the supervisor is lost, "" while it isn't
         self._context = context or zmq.Context.instance()
         self._roles: list[str] = []
@@ -74,7 +75,7 @@ class KernelLink:
         self._calls: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._subscribers: dict[str, Subscriber] = {}
         self._on_state: list[Callable[[KernelLink, KernelState], None]] = []
-        self._on_lost: list[Callable[[KernelLink], None]] = []
+        self._on_lost: list[Callable[[KernelLink, str], None]] = []
         self._on_refused: list[Callable[[KernelLink, dict[str, Any]], None]] = []
         self._changed: list[asyncio.Future[None]] = []
 
@@ -106,8 +107,8 @@ class KernelLink:
         """Call ``callback(link, state)`` on each new state; returns what ends that."""
         return _add(self._on_state, callback)
 
-    def on_lost(self, callback: Callable[[KernelLink], None]) -> Callable[[], None]:
-        """Call ``callback(link)`` once, when the supervisor is gone for good; returns what ends that."""
+    def on_lost(self, callback: Callable[[KernelLink, str], None]) -> Callable[[], None]:
+        """Call ``callback(link, reason)`` once, when the supervisor is gone for good; returns what ends that."""
         return _add(self._on_lost, callback)
 
     def on_refused(self, callback: Callable[[KernelLink, dict[str, Any]], None]) -> Callable[[], None]:
@@ -175,7 +176,7 @@ class KernelLink:
         finally:
             self._calls.pop(number, None)
         if not answer.get("ok"):
-            raise _error(answer)
+            raise answered_error(answer)
         return answer
 
     # dialling
@@ -202,6 +203,7 @@ class KernelLink:
         finally:
             self._welcome = None
         self.connected, self._silent = True, 0
+        self.dials += 1
         self._new_state(state)
 
     def _hang_up(self) -> None:
@@ -285,7 +287,7 @@ class KernelLink:
         for subscriber in subscribers.values():
             _guard(subscriber.lost, why)
         for callback in list(self._on_lost):
-            _guard(callback, self)
+            _guard(callback, self, why)
         self._wake()
 
     def _fail_calls(self, why: str) -> None:
@@ -362,7 +364,7 @@ class KernelLink:
 
     def _refused(self, header: dict[str, Any]) -> None:
         if self._welcome is not None and not self._welcome.done():
-            self._welcome.set_exception(_error(header))
+            self._welcome.set_exception(answered_error(header))
         elif header["reason"] == "no_hello":  # it has taken us for gone
             self._broken()
         else:
@@ -401,7 +403,8 @@ def _guard(call: Callable[..., None], *args: Any) -> None:
         log.exception("a listener on a kernel's line failed")
 
 
-def _error(answer: dict[str, Any]) -> ElasticError:
+def answered_error(answer: dict[str, Any]) -> ElasticError:
+    """The error that an answer ``{"message", "reason"}`` tells of, as the class that has this reason."""
     reason = str(answer.get("reason") or ElasticError.reason)
     return _BY_REASON.get(reason, ElasticError)(str(answer.get("message") or "refused without a reason"), reason=reason)
 

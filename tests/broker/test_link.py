@@ -165,7 +165,7 @@ def test_a_supervisor_that_ends_loses_its_browsers_and_its_calls() -> None:
         link = await opened(supervisor)
         browser, lost = Browser(), asyncio.Event()
         link.attach("s1", browser)
-        link.on_lost(lambda _: lost.set())
+        link.on_lost(lambda *_: lost.set())
         await browser.hears("attached")
         supervisor.mute = True
         call = asyncio.ensure_future(link.call("signal", signum=2))

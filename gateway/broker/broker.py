@@ -1,0 +1,334 @@
+"""The loop that acts: what supervisors say becomes events, the lease book decides, its commands become orders.
+
+Everything runs on one event loop and nothing in it waits. It must never decide who gets a GPU, keep a truth that a supervisor
+doesn't have, or give an order once it has been stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
+from typing import Any
+
+import zmq
+from traitlets.config import Config, Configurable
+
+from ..backends import make_backend
+from ..backends.base import Backend, Supervisor
+from ..backends.local import user_name
+from ..leases import events
+from ..leases.book import Book
+from ..leases.events import Command, Deny, Event, Grant, Park, Place
+from ..protocol.errors import ElasticError, ExecutingError, ImpossibleRequest, LeaseError, StaleOrderError, SupervisorLost
+from ..protocol.model import KernelState, Rung
+from ..settings import ElasticGateway, Leases
+from .desk import Desk
+from .link import KernelLink
+from .patrol import Patrol, log_failure
+from .reading import CANT_PARK, Identity, Reading
+from .seat import BROKER, GATEWAY, take
+from .snapshot import changes, snapshot
+
+log = logging.getLogger(__name__)
+
+ROLES = {GATEWAY: ("owner", "broker", "sessions"), BROKER: ("broker",)}
+
+
+class Broker:
+    """The one broker of its GPUs.
+
+    ``parent`` configures it (``backend`` and ``leases``, where given, count instead). ``owner`` names the gateway whose kernels
+    outlive it; "" where kernels end with this process, or (an on-demand broker) are others'. ``kind``: ``GATEWAY`` for any server
+    that embeds it, ``BROKER`` for the on-demand process.
+    """
+
+    def __init__(
+        self,
+        parent: Configurable | None = None,
+        owner: str = "",
+        *,
+        kind: str = GATEWAY,
+        backend: Backend | None = None,
+        leases: Leases | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        config = Config() if parent is None else parent.config
+        self.backend = backend or make_backend(config)
+        self.leases = leases or Leases(config=config)
+        self.owner = owner
+        self.book = Book(self.leases.policy())
+        self.generation = 0
+        self.links: dict[str, KernelLink] = {}
+        self.running = False
+        self._kind, self._who = kind, f"gateway {owner!r} of {user_name()}" if owner else f"a {kind} of {user_name()}"
+        self._visible, self._clock = ElasticGateway(config=config).visible_devices, clock
+        self._wall = time.time() - clock()
+        self._readings: dict[str, Reading] = {}
+        self._dials: dict[str, int] = {}
+        self._epoch = 0
+        self._patrol = Patrol(self.backend, self.leases, self.book, self._readings, self._who, self._tell, clock)
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._subscribers: list[Callable[[str, Any], None]] = []
+        self._told: dict[str, Any] | None = None  # the picture that subscribers have
+        self._context: zmq.Context[Any] | None = None
+        self._desk: Desk | None = None
+
+    # life
+
+    async def start(self) -> None:
+        """Become the broker, take the GPUs, find the kernels that run, and begin to act. Raises ``ElasticError`` where that can't be."""
+        self._loop = asyncio.get_running_loop()
+        if self.backend.places is not None:
+            self._desk = Desk(self, await take(self.backend.places, self._kind), self._kind, self._who)
+        try:
+            self._context = zmq.Context()
+            self._context.max_sockets = 1 << 16
+            self.generation = await self.backend.generation()
+            seen = await self._patrol.inventory()
+            self.running = True
+            await self._adopt(seen)
+            if self._desk is not None:
+                await self._desk.open()
+        except BaseException:
+            await self.stop()
+            raise
+        self._do(self._patrol.watch_inventory())
+        self._do(self._patrol.watch_use())
+        foreign = self._patrol.foreign
+        log.info("generation %d: %d GPUs, %d kernels", self.generation, len(self.book.gpus) - len(foreign), len(self.links))
+        for uuid, holder in foreign.items():
+            log.warning("%s can't be leased: it is held by %s", uuid, holder)
+
+    async def stop(self, serving: bool = False) -> None:
+        """Act no more and give the GPUs back; kernels go on as they are. ``serving``: whoever asked for this is still to be answered."""
+        self.running = False
+        if self._timer:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for link in self.links.values():
+            link.close()
+        self.backend.unclaim()
+        if self._desk is not None and not serving:
+            self._desk.close()
+        context, self._context = self._context, None
+        if context is not None:
+            await asyncio.to_thread(context.destroy, 200)  # once the lines' last words are out
+
+    async def adopt(self) -> list[tuple[str, Supervisor]]:
+        """``(kernel_id, supervisor)`` of each running kernel that this gateway owns, dialled (``links``). None where no name is owned."""
+        await self._adopt([])
+        return [(kid, link.supervisor) for kid, link in self.links.items() if self.owner and link.supervisor.owner == self.owner]
+
+    # kernels
+
+    async def dial(self, supervisor: Supervisor) -> KernelLink:
+        """Open a line to a supervisor and lease to its kernel from now on. Raises ``SupervisorLost``, ``VersionError``."""
+        known = self.links.get(supervisor.kernel_id)
+        if known is not None and not known.gone:
+            return known
+        link = KernelLink(supervisor, self._context)
+        await link.open(ROLES[self._kind], self.generation)
+        if not self.running:
+            link.close()
+            raise SupervisorLost("the broker has been stopped")
+        self.add(supervisor, link)
+        return link
+
+    def add(self, supervisor: Supervisor, link: KernelLink) -> None:
+        """Lease to the kernel at the other end of an open line."""
+        self._tell(self._welcome(supervisor, link))
+
+    def remove(self, kernel_id: str) -> None:
+        """Forget a kernel, which is about to end; its GPUs are free again. No error where it is not known."""
+        link = self.links.pop(kernel_id, None)
+        if link is not None:
+            link.close()
+        if self._readings.pop(kernel_id, None) is not None:
+            self._tell([events.KernelGone(kernel_id)])
+
+    # what people ask
+
+    def snapshot(self) -> dict[str, Any]:
+        """``GET /api/gpu``: gpus, leases, queue, generation."""
+        return snapshot(self.book, self.generation, self._clock(), self._wall)
+
+    def subscribe(self, callback: Callable[[str, Any], None]) -> Callable[[], None]:
+        """Call ``callback(name, value)`` for each change of the snapshot: ``lease``, ``lease_gone``, ``queue``, ``gpus``. Returns
+        what ends that."""
+        if not self._subscribers:
+            self._told = self.snapshot()
+        self._subscribers.append(callback)
+        return lambda: self._subscribers.remove(callback) if callback in self._subscribers else None
+
+    async def release(self, kernel_id: str) -> None:
+        """Take the GPU from an idle kernel. Raises ``ExecutingError`` while it works, ``LeaseError`` where it holds none."""
+        link = self._link(kernel_id)
+        record = self.book.kernels[kernel_id]
+        if record.executing:
+            raise ExecutingError("A cell is running on the GPU: interrupt it, or wait until it ends, and release the GPU then.")
+        await link.call("release")
+
+    async def hold(self, kernel_id: str, seconds: float) -> None:
+        """Leave the GPU with a kernel for so many seconds although it is idle; 0 ends that."""
+        await self._link(kernel_id).call("hold", seconds=seconds)
+
+    def policy_changed(self) -> None:
+        """``leases`` has been changed: its rules hold from now on. Raises ``SettingError``, and the old rules stay."""
+        self._carry_out(self.book.set_policy(self.leases.policy(), self._clock()))
+
+    # events in
+
+    def _welcome(self, supervisor: Supervisor, link: KernelLink) -> list[Event]:
+        kernel_id = supervisor.kernel_id
+        reading = Reading(
+            Identity(kernel_id, supervisor.user, name=supervisor.name, display=supervisor.display), self.generation
+        )  # fmt: skip
+        self.links[kernel_id], self._readings[kernel_id], self._dials[kernel_id] = link, reading, link.dials
+        link.on_state(self._heard)
+        link.on_lost(self._lost)
+        link.on_refused(self._refused)
+        return reading.seen(link.state, self._clock())
+
+    def _heard(self, link: KernelLink, state: KernelState) -> None:
+        reading = self._readings.get(link.kernel_id)
+        if reading is None or self.links.get(link.kernel_id) is not link:
+            return
+        now = self._clock()
+        if link.dials != self._dials[link.kernel_id]:
+            self._dials[link.kernel_id] = link.dials
+            told = reading.seen(state, now)
+        else:
+            told = reading.next(state, now)
+        if state.lease.answer == CANT_PARK and any(isinstance(event, events.ParkRefused) for event in told):
+            told = [*self._exclusive(state), *told]
+        self._tell(told)
+        record = self.book.kernels.get(link.kernel_id)
+        if record is not None and reading.contradicts(record):
+            log.warning("kernel %s: the book said %s, its supervisor %s", link.kernel_id, record.phase, state.lease.phase)
+            self._tell(reading.seen(state, now))
+
+    def _lost(self, link: KernelLink, reason: str) -> None:
+        if self.links.get(link.kernel_id) is link:
+            log.warning("kernel %s: %s", link.kernel_id, reason)
+            self.remove(link.kernel_id)
+
+    def _refused(self, link: KernelLink, said: dict[str, Any]) -> None:
+        if said["reason"] == StaleOrderError.reason and self.links.get(link.kernel_id) is link:
+            log.warning("kernel %s obeys a newer broker now", link.kernel_id)
+            self._readings.pop(link.kernel_id)
+            self._tell([events.KernelGone(link.kernel_id)])
+
+    def _exclusive(self, state: KernelState) -> list[Event]:
+        gpus = (self.book.gpus.get(uuid) for uuid in state.lease.gpus)
+        return [events.GpuSeen(replace(gpu, rung=Rung.EXCLUSIVE, reason=state.lease.answer_message)) for gpu in gpus if gpu is not None]
+
+    def _tell(self, told: Iterable[Event]) -> None:
+        if self.running:
+            self._carry_out(self.book.handle_all(told, self._clock()))
+
+    # commands out
+
+    def _carry_out(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            link, reading = self.links.get(command.kernel_id), self._readings.get(command.kernel_id)
+            if link is None or reading is None:
+                continue
+            if isinstance(command, Place):
+                self._order(link, "queue", position=command.position, of=command.of, holders=command.holders, expected=command.expected)
+                continue
+            reading.sent(command, self._clock())
+            if isinstance(command, Grant):
+                self._order(link, "grant", gpus=command.gpus, visible=self._visible_to(command.gpus))
+            elif isinstance(command, Deny):
+                self._order(link, "deny", reason=command.reason, message=self._why(command))
+            elif self._patrol.may_be_used(reading):
+                self._do(self._park_unless_used(link, reading, command))
+            else:
+                self._order(link, "park", why=command.why)
+        self._arm()
+        if self._subscribers and self._told is not None:
+            self._loop.call_soon(self._show)
+
+    def _order(self, link: KernelLink, do: str, **fields: Any) -> None:
+        self._epoch += 1
+        if do != "queue":
+            self._readings[link.kernel_id].epoch = self._epoch
+        link.order(do, (self.generation, self._epoch), **fields)
+
+    def _visible_to(self, leased: tuple[str, ...]) -> list[str]:
+        """CUDA_VISIBLE_DEVICES of a kernel that leases these."""
+        others = self.book.gpus if self._visible == "all" else ()
+        return [*leased, *(uuid for uuid in others if uuid not in leased)]
+
+    def _why(self, deny: Deny) -> str:
+        if deny.reason == ImpossibleRequest.reason and self._patrol.foreign:
+            theirs = ", ".join(f"{uuid} by {who}" for uuid, who in self._patrol.foreign.items())
+            return f"{deny.message} Held by others: {theirs}."
+        return deny.message
+
+    def _arm(self) -> None:
+        now = self._clock()
+        deadline = self.book.deadline(now)
+        if self._timer:
+            self._timer.cancel()
+        self._timer = None if deadline is None else self._loop.call_later(max(0.0, deadline - now), self.tick)
+
+    def tick(self) -> None:
+        """Time has passed: what the timer calls when something in the book is due."""
+        self._timer = None
+        self._tell([events.Tick()])
+
+    def _show(self) -> None:
+        if not self._subscribers or self._told is None:
+            return
+        old, self._told = self._told, self.snapshot()
+        for name, value in changes(old, self._told):
+            for callback in list(self._subscribers):
+                try:
+                    callback(name, value)
+                except Exception:
+                    log.exception("a subscriber failed")
+
+    async def _park_unless_used(self, link: KernelLink, reading: Reading, park: Park) -> None:
+        """A training thread goes on after its cell: that counts as executing."""
+        if await self._patrol.in_use(reading):
+            if reading.withdraw(park):
+                self._patrol.set_used(reading, True, events.ParkRefused(link.kernel_id, park.order, "executing"))
+        elif reading.order is park and self.links.get(link.kernel_id) is link:
+            self._order(link, "park", why=park.why)
+
+    async def _adopt(self, told: list[Event]) -> None:
+        """All at once, so that nobody is granted what a kernel not yet dialled holds."""
+        found = [each for each in await self.backend.find() if each.kernel_id not in self.links]
+        links = [KernelLink(supervisor, self._context) for supervisor in found]
+        answers = await asyncio.gather(*(link.open(ROLES[self._kind], self.generation) for link in links), return_exceptions=True)
+        for supervisor, link, answer in zip(found, links, answers, strict=True):
+            if isinstance(answer, ElasticError):
+                log.error("kernel %s can't be adopted: %s", supervisor.kernel_id, answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            elif supervisor.kernel_id in self.links:  # registered meanwhile
+                link.close()
+            else:
+                told += self._welcome(supervisor, link)
+        self._tell(told)
+
+    # helpers
+
+    def _link(self, kernel_id: str) -> KernelLink:
+        link = self.links.get(kernel_id)
+        if link is None or kernel_id not in self.book.kernels:
+            raise LeaseError(f"There is no kernel {kernel_id} here, or it leases nothing here.", reason="no_such_kernel")
+        return link
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(log_failure)

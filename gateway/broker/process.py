@@ -1,0 +1,80 @@
+"""The on-demand broker: ``jupyter elastic-gateway broker``, or started by the first kernel that finds no broker.
+
+It leases GPUs to the kernels of papermill, nbclient and plain Jupyter servers, reads the machine's configuration, makes way for a
+gateway, and ends by itself when nobody needs it. It must never start or end a kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from typing import Any
+
+from jupyter_core.application import JupyterApp
+from traitlets import default
+
+from .. import __version__
+from ..protocol.errors import ElasticError
+from ..settings import ElasticGateway, Leases, LocalBackend, SimulatedGpu
+from .broker import Broker
+from .seat import BROKER, RUNS
+
+log = logging.getLogger("gateway.broker")
+
+LOOK_SECONDS = 1.0  # between two looks at whether anybody still needs us
+
+
+class BrokerApp(JupyterApp):
+    """Leases GPUs until it isn't needed."""
+
+    name = "jupyter-elastic-gateway"  # the configuration files are the gateway's
+    version = __version__
+    description = "Leases this machine's GPUs to kernels that no gateway started. Starts and ends by itself; there is no need to run it."
+    classes = [ElasticGateway, Leases, SimulatedGpu, LocalBackend]
+    raise_config_file_errors = True
+
+    @default("log_level")
+    def _log_level(self) -> int:
+        return logging.INFO
+
+    def start(self) -> None:
+        super().start()
+        logging.basicConfig(level=self.log_level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+        try:
+            asyncio.run(self._run())
+        except ElasticError as exc:
+            if exc.reason == RUNS:
+                log.info("%s", exc)
+                return
+            log.critical("%s", exc)
+            self.exit(1)
+
+    async def _run(self) -> None:
+        broker = Broker(self, kind=BROKER)
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, asked.set)
+        await broker.start()
+        try:
+            await needed(broker, asked, LocalBackend(parent=self).broker_linger)
+        finally:
+            await broker.stop()
+
+
+async def needed(broker: Broker, asked: asyncio.Event, linger: float) -> None:
+    """Returns when it was ``asked`` to end, has handed over, or has had no kernel but a gateway's for ``linger`` seconds."""
+    lonely = 0.0
+    while lonely <= linger and not asked.is_set() and broker.running:
+        await asyncio.sleep(LOOK_SECONDS)
+        lonely = 0.0 if any(not link.supervisor.owner for link in broker.links.values()) else lonely + LOOK_SECONDS
+
+
+def main(argv: list[str] | None = None) -> Any:
+    return BrokerApp.launch_instance(argv)
+
+
+if __name__ == "__main__":
+    main()

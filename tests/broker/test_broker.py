@@ -1,0 +1,467 @@
+"""The broker between supervisors (fake, on the real wire) and the lease book (the real one), on a clock that tests move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from gateway.broker.broker import Broker
+from gateway.broker.seat import BROKER
+from gateway.protocol.errors import ExecutingError, LeaseError, SettingError
+from gateway.protocol.model import Phase, Rung
+from gateway.settings import Leases
+from tests.doubles.fake_backend import FakeBackend, gpu
+from tests.doubles.fake_supervisor import FakeSupervisor
+
+
+class World:
+    """A broker, its backend and a clock."""
+
+    def __init__(self, *gpus: Any, owner: str = "", **leases: Any) -> None:
+        self.now = 1000.0
+        self.backend = FakeBackend(*(gpus or (gpu(),)))
+        self.leases = Leases(**{"min_hold": 0.0, **leases})
+        self.owner = owner
+        self.broker = self.another()
+
+    def another(self) -> Broker:
+        return Broker(owner=self.owner, backend=self.backend, leases=self.leases, clock=lambda: self.now)
+
+    async def kernel(self, kernel_id: str = "k1", user: str = "ada", **kwargs: Any) -> FakeSupervisor:
+        supervisor = FakeSupervisor(kernel_id, user, **kwargs).listen()
+        self.backend.supervisors.append(supervisor)
+        await self.broker.dial(supervisor)
+        return supervisor
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.broker.tick()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await asyncio.sleep(0.001)
+
+    async def phase(self, supervisor: FakeSupervisor, phase: Phase) -> None:
+        """Until supervisor and book agree on it."""
+        kernels = self.broker.book.kernels
+        await self.until(lambda: supervisor.state.lease.phase == phase and kernels[supervisor.kernel_id].phase == phase)
+        self.broker.book.validate()
+
+    def lease(self, kernel_id: str = "k1") -> dict[str, Any]:
+        return next(lease for lease in self.broker.snapshot()["leases"] if lease["kernel_id"] == kernel_id)
+
+
+def run(story: Callable[[World], Coroutine[Any, Any, None]], *gpus: Any, **leases: Any) -> None:
+    async def whole() -> None:
+        world = World(*gpus, **leases)
+        await world.broker.start()
+        try:
+            await story(world)
+        finally:
+            await world.broker.stop()
+
+    asyncio.run(asyncio.wait_for(whole(), 30))
+
+
+def test_a_cell_that_waits_gets_a_free_gpu() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        assert kernel.orders[0]["do"] == "grant"
+        assert kernel.orders[0]["gpus"] == kernel.orders[0]["visible"] == ["GPU-0"]
+        assert kernel.orders[0]["epoch"][0] == world.broker.generation
+
+    run(story)
+
+
+def test_an_idle_gpu_is_released_after_its_time() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        world.passes(119)
+        assert [order["do"] for order in kernel.orders] == ["grant"]
+        world.passes(2)
+        await world.phase(kernel, Phase.PARKED)
+        assert world.lease()["parked_bytes"] == 1000
+
+    run(story, idle_timeout=120.0)
+
+
+def test_a_gpu_goes_from_an_idle_kernel_to_one_that_waits() -> None:
+    async def story(world: World) -> None:
+        one, two = await world.kernel("k1"), await world.kernel("k2", "bob")
+        one.want()
+        await world.phase(one, Phase.HOLDING)
+        two.want()
+        await world.phase(two, Phase.HOLDING)
+        await world.phase(one, Phase.PARKED)
+
+    run(story)
+
+
+def test_a_kernel_that_executes_keeps_its_gpu_and_the_waiter_is_told_its_place() -> None:
+    async def story(world: World) -> None:
+        one, two = await world.kernel("k1"), await world.kernel("k2", "bob")
+        one.want()
+        await world.phase(one, Phase.HOLDING)
+        one.run()
+        await world.until(lambda: world.lease()["executing"])
+        two.want()
+        await world.until(lambda: any(order["do"] == "queue" for order in two.orders))
+        place = two.orders[-1]
+        assert (place["position"], place["of"]) == (1, 1)
+        assert "k1.ipynb" in place["holders"][0]
+        world.passes(10000)
+        assert "park" not in [order["do"] for order in one.orders]
+        one.idle()
+        await world.phase(two, Phase.HOLDING)
+
+    run(story)
+
+
+def test_an_answer_that_refuses_leaves_the_gpu_where_it_is() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.refuse["park"] = "does_not_fit"
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        world.passes(121)
+        await world.until(lambda: any(order["do"] == "park" for order in kernel.orders))
+        await world.phase(kernel, Phase.HOLDING)
+
+    run(story)
+
+
+def test_a_machine_that_turns_out_not_to_park_is_known_as_exclusive() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.refuse["park"] = "exclusive"
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        world.passes(121)
+        await world.until(lambda: world.broker.snapshot()["gpus"][0]["rung"] == "exclusive")
+        world.passes(10000)
+        await world.phase(kernel, Phase.HOLDING)
+        assert [order["do"] for order in kernel.orders] == ["grant", "park"]
+
+    run(story)
+
+
+def test_a_kernel_that_ends_gives_its_gpu_back() -> None:
+    async def story(world: World) -> None:
+        one, two = await world.kernel("k1"), await world.kernel("k2", "bob")
+        one.want()
+        await world.phase(one, Phase.HOLDING)
+        one.run()
+        two.want()
+        one.die()
+        await world.phase(two, Phase.HOLDING)
+        assert [lease["kernel_id"] for lease in world.broker.snapshot()["leases"]] == ["k2"]
+
+    run(story)
+
+
+def test_a_kernel_that_restarts_gives_its_gpu_back() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        kernel.restart()
+        await world.phase(kernel, Phase.COLD)
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+
+    run(story)
+
+
+def test_a_kernel_that_dies_while_its_state_comes_back_leaks_no_gpu() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.slow.add("grant")
+        kernel.want()
+        await world.phase(kernel, Phase.RESUMING)
+        kernel.slow.clear()
+        kernel.restart()
+        await world.phase(kernel, Phase.COLD)
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+
+    run(story)
+
+
+def test_where_there_is_no_gpu_at_all_cells_run_at_once() -> None:
+    async def story(world: World) -> None:
+        world.backend.gpus.clear()
+        broker = world.broker = world.another()
+        await broker.start()
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        assert kernel.orders[0]["gpus"] == []
+        await broker.stop()
+
+    run(story)
+
+
+def test_gpus_that_another_broker_has_are_never_leased_and_the_user_is_told_who_has_them() -> None:
+    async def story(world: World) -> None:
+        world.backend.foreign = {"GPU-0": "gateway 'other' of bob (process 7)"}
+        broker = world.broker = world.another()
+        await broker.start()
+        kernel = await world.kernel()
+        kernel.want()
+        await world.until(lambda: bool(kernel.orders))
+        assert kernel.orders[0]["do"] == "deny"
+        assert "gateway 'other' of bob" in kernel.orders[0]["message"]
+        world.backend.foreign = {}
+        broker._tell(await broker._patrol.inventory())
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        await broker.stop()
+
+    run(story)
+
+
+def test_every_order_is_newer_than_the_one_before() -> None:
+    async def story(world: World) -> None:
+        one, two = await world.kernel("k1"), await world.kernel("k2", "bob")
+        for _ in range(5):
+            for each in (one, two):
+                each.want()
+                await world.phase(each, Phase.HOLDING)
+        epochs = [tuple(order["epoch"]) for order in one.orders]
+        assert epochs == sorted(set(epochs))
+
+    run(story)
+
+
+def test_a_gateway_that_starts_again_finds_leases_as_they_are() -> None:
+    async def story(world: World) -> None:
+        one, two = await world.kernel("k1", owner="lab"), await world.kernel("k2", "bob", owner="other")
+        one.want()
+        await world.phase(one, Phase.HOLDING)
+        one.run()
+        await world.until(lambda: world.lease()["executing"])
+        await world.broker.stop()
+        assert not world.backend.claimed
+        world.broker = world.another()
+        await world.broker.start()
+        assert [kernel_id for kernel_id, _ in await world.broker.adopt()] == ["k1"]
+        assert set(world.broker.links) == {"k1", "k2"}
+        assert world.lease()["phase"] == "HOLDING"
+        two.want()
+        await world.until(lambda: any(order["do"] == "queue" for order in two.orders))
+        assert one.orders[-1]["do"] == "grant"
+        one.idle()
+        await world.phase(two, Phase.HOLDING)
+        assert one.orders[-1]["epoch"][0] == 2
+
+    run(story, owner="lab")
+
+
+def test_an_older_broker_that_is_refused_lets_go() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel._epoch = (99, 1)
+        kernel.want()
+        await world.until(lambda: "k1" not in world.broker.book.kernels)
+        with pytest.raises(LeaseError):
+            await world.broker.release("k1")
+
+    run(story)
+
+
+def test_an_order_that_was_lost_is_decided_anew() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.mute = True
+        kernel.want()
+        await world.until(lambda: world.broker._readings["k1"].unanswered)
+        await asyncio.sleep(0.02)  # the order arrives, and is lost
+        kernel.mute = False
+        world.passes(5)
+        world.broker._patrol.find_lost_orders()
+        assert not kernel.orders
+        world.passes(6)
+        world.broker._patrol.find_lost_orders()
+        await world.phase(kernel, Phase.HOLDING)
+
+    run(story)
+
+
+def test_a_line_that_broke_is_read_anew() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        kernel.hang_up()
+        kernel.state.lease.phase, kernel.state.lease.gpus = Phase.COLD, []
+        kernel.listen()
+        await world.phase(kernel, Phase.COLD)
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+
+    run(story)
+
+
+def test_release_takes_the_gpu_from_an_idle_kernel_and_never_from_one_that_executes() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        kernel.run()
+        await world.until(lambda: world.lease()["executing"])
+        with pytest.raises(ExecutingError):
+            await world.broker.release("k1")
+        kernel.idle()
+        await world.until(lambda: not world.lease()["executing"])
+        await world.broker.release("k1")
+        await world.phase(kernel, Phase.PARKED)
+        with pytest.raises(LeaseError):
+            await world.broker.release("nobody")
+
+    run(story, idle_timeout=None)
+
+
+def test_hold_keeps_the_gpu_beyond_its_idle_time() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        await world.broker.hold("k1", 500)
+        await world.until(lambda: world.broker.book.kernels["k1"].hold_until == 1500)
+        world.passes(400)
+        assert [order["do"] for order in kernel.orders] == ["grant"]
+        world.passes(101)
+        await world.phase(kernel, Phase.PARKED)
+
+    run(story)
+
+
+def test_a_change_of_policy_holds_at_once() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        world.passes(60)
+        world.leases.idle_timeout = 30.0
+        world.broker.policy_changed()
+        await world.phase(kernel, Phase.PARKED)
+
+    run(story)
+
+
+def test_a_training_thread_keeps_the_gpu_after_its_cell() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        world.backend.used = True
+        world.passes(121)
+        await world.until(lambda: world.lease()["executing"])
+        assert [order["do"] for order in kernel.orders] == ["grant"]
+        assert world.backend.asked[0][:2] == (4242, ["GPU-0"])
+        assert world.lease()["idle_since"] is None
+        with pytest.raises(ExecutingError):
+            await world.broker.release("k1")
+        world.passes(10000)
+        assert [order["do"] for order in kernel.orders] == ["grant"]
+        world.backend.used = False
+        await world.until(lambda: not world.lease()["executing"])
+        world.passes(121)
+        await world.phase(kernel, Phase.PARKED)
+
+    run(story, gpu(simulated=False), use_interval=0.005)
+
+
+def test_the_work_of_the_cell_that_just_ended_is_not_taken_for_a_threads() -> None:
+    async def story(world: World) -> None:
+        one, two = await world.kernel("k1"), await world.kernel("k2", "bob")
+        one.want()
+        await world.phase(one, Phase.HOLDING)
+        world.backend.used = True
+        two.want()
+        await world.phase(two, Phase.HOLDING)
+        assert not world.backend.asked
+
+    run(story, gpu(simulated=False))
+
+
+def test_the_snapshot_has_the_shape_of_the_contract() -> None:
+    async def story(world: World) -> None:
+        one, two = await world.kernel("k1"), await world.kernel("k2", "bob")
+        await world.kernel("cpu", count=0)
+        one.want()
+        await world.phase(one, Phase.HOLDING)
+        one.run()
+        two.want()
+        await world.until(lambda: bool(world.broker.snapshot()["queue"]))
+        picture = world.broker.snapshot()
+        assert set(picture) == {"gpus", "leases", "queue", "generation"}
+        assert {"uuid", "node", "flavor", "memory_bytes", "simulated", "rung"} <= set(picture["gpus"][0])
+        assert [lease["kernel_id"] for lease in picture["leases"]] == ["k1", "k2"]
+        first = picture["leases"][0]
+        assert first["phase"] == "HOLDING"
+        assert first["gpus"] == ["GPU-0"]
+        assert first["since"].endswith("Z")
+        assert first["idle_since"] is None
+        assert {"kernel_id", "user", "phase", "gpus", "executing", "since", "idle_since", "ends_by", "parked_bytes"} <= set(first)
+        assert set(picture["queue"][0]) == {"kernel_id", "user", "count", "position", "since"}
+        assert picture["queue"][0]["position"] == 1
+
+    run(story)
+
+
+def test_each_change_is_told_to_those_who_listen() -> None:
+    async def story(world: World) -> None:
+        heard: list[tuple[str, Any]] = []
+        end = world.broker.subscribe(lambda name, value: heard.append((name, value)))
+        kernel = await world.kernel()
+        kernel.want()
+        await world.until(lambda: any(name == "lease" and value["phase"] == "HOLDING" for name, value in heard))
+        kernel.die()
+        await world.until(lambda: heard[-1] == ("lease_gone", {"kernel_id": "k1"}))
+        end()
+        await world.kernel("k2")
+        await asyncio.sleep(0)
+        assert heard[-1][0] == "lease_gone"
+
+    run(story)
+
+
+def test_a_broker_that_was_stopped_gives_no_orders() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        await world.broker.stop()
+        await world.until(lambda: not kernel._dialers)
+        kernel.want()
+        world.broker.tick()
+        assert kernel.orders == []
+
+    run(story)
+
+
+def test_all_gpus_are_visible_where_the_admin_wants_that() -> None:
+    async def story(world: World) -> None:
+        world.broker._visible = "all"
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        assert kernel.orders[0]["visible"] == [*kernel.orders[0]["gpus"], *({"GPU-0", "GPU-1"} - set(kernel.orders[0]["gpus"]))]
+
+    run(story, gpu("GPU-0"), gpu("GPU-1", rung=Rung.ANYWHERE))
+
+
+def test_a_backend_that_is_not_there_is_a_clear_error() -> None:
+    from traitlets.config import Config
+
+    class Parent:
+        config = Config({"ElasticGateway": {"backend": "kubernetes"}})
+
+    with pytest.raises(SettingError, match=r"ElasticGateway\.backend"):
+        Broker(Parent(), kind=BROKER)  # type: ignore[arg-type]

@@ -1,0 +1,52 @@
+"""A backend whose supervisors, GPUs and driver are what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.backends.base import Backend, Claim, Supervisor
+from gateway.backends.places import Places
+from gateway.protocol.errors import SupervisorLost
+from gateway.protocol.model import Gpu, Rung, Spec
+
+
+def gpu(uuid: str = "GPU-0", simulated: bool = True, rung: Rung = Rung.ANYWHERE) -> Gpu:
+    return Gpu(uuid, flavor="test", memory_bytes=1 << 30, simulated=simulated, rung=rung)
+
+
+class FakeBackend(Backend):
+    def __init__(self, *gpus: Gpu, places: Places | None = None, numbers: Iterable[int] = range(1, 100)) -> None:
+        self.gpus = list(gpus)
+        self.foreign: dict[str, str] = {}
+        self.supervisors: list[Supervisor] = []
+        self.places = places
+        self.claimed = False
+        self.used = False
+        self.asked: list[tuple[int, list[str], float]] = []
+        self._numbers = iter(numbers)
+
+    async def start(self, spec: Spec) -> Supervisor:
+        raise NotImplementedError
+
+    async def find(self) -> list[Supervisor]:
+        return [each for each in self.supervisors if each.alive()]
+
+    async def at(self, place: str) -> Supervisor:
+        for each in self.supervisors:
+            if each.place == place and each.alive():
+                return each
+        raise SupervisorLost(f"nobody at {place}")
+
+    async def generation(self) -> int:
+        return next(self._numbers)
+
+    async def claim(self, who: str) -> Claim:
+        self.claimed = True
+        return Claim(tuple(self.gpus), dict(self.foreign))
+
+    def unclaim(self) -> None:
+        self.claimed = False
+
+    async def uses(self, kernel_pid: int, gpus: Iterable[str], seconds: float) -> bool:
+        self.asked.append((kernel_pid, list(gpus), seconds))
+        return self.used
