@@ -1,7 +1,7 @@
 """``jupyter elastic-gateway``: alone the server, with a word one of its subcommands, one module each.
 
-A subcommand's module has ``HELP`` (one line), ``arguments(parser)`` and ``run(args) -> exit status``. Only the wanted one is
-imported. Nothing here may decide anything about leases, or take a secret from the command line.
+A subcommand's module has ``arguments(parser)`` and ``run(args) -> exit status``, or ``start(argv)`` where it is a Jupyter
+application. Only the wanted one is imported. Nothing here may decide anything about leases, or take a secret from the command line.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ def serve(argv: list[str]) -> int:
 
 def command(name: str, argv: list[str]) -> int:
     module = importlib.import_module(f".{name}", __name__)
+    if hasattr(module, "start"):
+        return module.start(argv)
     parser = argparse.ArgumentParser(prog=f"jupyter elastic-gateway {name}", description=module.__doc__ and module.__doc__.split("\n\n")[0])
     module.arguments(parser)
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""Finds a running gateway and speaks HTTP with it.
+"""Finds whoever leases GPUs: a gateway, spoken to by HTTP, or else the broker that runs for processes without one.
 
 A gateway writes its address and token into Jupyter's runtime folder, in a file that only its user can read. This module must
 never take a token from the command line or the environment, and never send one to an address that it doesn't belong to.
@@ -18,9 +18,13 @@ from urllib.parse import urlsplit
 from jupyter_core.paths import jupyter_runtime_dir
 from jupyter_server.serverapp import list_running_servers
 
+from ..backends.places import Places
+from ..broker.client import request
 from ..protocol.errors import BrokerUnavailable, ElasticError
+from ..settings import LocalBackend, machine_config
 
 SECONDS = 30.0  # for one answer
+NONE_RUNS = "no_gateway"
 
 
 class GatewayClient:
@@ -36,13 +40,21 @@ class GatewayClient:
     def get(self, path: str) -> Any:
         return self.request("GET", path)
 
+    def snapshot(self) -> dict[str, Any]:
+        """GPUs, leases and queue."""
+        return self.get("/api/gpu")  # type: ignore[no-any-return]
+
+    def release(self, kernel_id: str) -> None:
+        self.request("POST", f"/api/gpu/kernels/{kernel_id}/release")
+
+    def hold(self, kernel_id: str, seconds: float) -> None:
+        self.request("POST", f"/api/gpu/kernels/{kernel_id}/hold", {"seconds": seconds})
+
     def request(self, method: str, path: str, body: Any = None, seconds: float = SECONDS) -> Any:
         data = None if body is None and method == "GET" else json.dumps(body or {}).encode()
-        request = urllib.request.Request(
-            self.url + path, data=data, method=method, headers={**self._headers, "Content-Type": "application/json"}
-        )
+        headers = {**self._headers, "Content-Type": "application/json"}
         try:
-            with self._opener.open(request, timeout=seconds) as response:
+            with self._opener.open(urllib.request.Request(self.url + path, data, headers, method=method), timeout=seconds) as response:
                 text = response.read()
         except urllib.error.HTTPError as exc:
             raise _said(self.url, exc) from None
@@ -55,11 +67,43 @@ class GatewayClient:
             raise BrokerUnavailable(f"{self.url} answers, but isn't an elastic gateway.") from None
 
 
+class BrokerClient:
+    """The broker of this user's processes that use no gateway."""
+
+    def __init__(self) -> None:
+        self._places = Places(LocalBackend(config=machine_config()).runtime_dir)
+        self.url = str(self._places.broker_socket)
+
+    def snapshot(self) -> dict[str, Any]:
+        return request(self._places, "snapshot")["snapshot"]  # type: ignore[no-any-return]
+
+    def release(self, kernel_id: str) -> None:
+        request(self._places, "release", kernel_id=kernel_id)
+
+    def hold(self, kernel_id: str, seconds: float) -> None:
+        request(self._places, "hold", kernel_id=kernel_id, seconds=seconds)
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """How every subcommand that speaks to a gateway is told which."""
     parser.add_argument("--url", help="address of the gateway (default: the one that runs on this machine)")
     parser.add_argument("--token-file", metavar="FILE", help="file that holds the gateway's token, for a --url on another machine")
     parser.add_argument("--json", action="store_true", help="print JSON as the gateway sends it")
+
+
+def lessor(args: argparse.Namespace) -> GatewayClient | BrokerClient:
+    """Who leases GPUs here: the gateway that ``args`` names or the only one, or else the broker."""
+    try:
+        return connect(args)
+    except BrokerUnavailable as exc:
+        if exc.reason != NONE_RUNS:
+            raise
+        broker = BrokerClient()
+        try:
+            broker.snapshot()
+        except BrokerUnavailable:
+            raise exc from None
+        return broker
 
 
 def connect(args: argparse.Namespace) -> GatewayClient:
@@ -72,7 +116,8 @@ def connect(args: argparse.Namespace) -> GatewayClient:
     if not found:
         raise BrokerUnavailable(
             f"No gateway of this user runs on this machine (looked in {jupyter_runtime_dir()}). "
-            "Start one with `jupyter elastic-gateway`, or name one with --url and --token-file."
+            "Start one with `jupyter elastic-gateway`, or name one with --url and --token-file.",
+            reason=NONE_RUNS,
         )
     if len(found) > 1:
         raise ElasticError(
@@ -94,9 +139,9 @@ def running() -> Iterator[GatewayClient]:
         yield client
 
 
-def kernel_id(client: GatewayClient, prefix: str) -> str:
+def kernel_id(lessor: GatewayClient | BrokerClient, prefix: str) -> str:
     """The whole id of the kernel whose id begins with ``prefix``."""
-    ids = [lease["kernel_id"] for lease in client.get("/api/gpu")["leases"]]
+    ids = [lease["kernel_id"] for lease in lessor.snapshot()["leases"]]
     fitting = [kernel for kernel in ids if kernel.startswith(prefix)]
     if prefix in fitting:
         return prefix

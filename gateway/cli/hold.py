@@ -15,11 +15,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     seconds = show.duration(args.duration)
-    gateway = client.connect(args)
-    kernel = client.kernel_id(gateway, args.kernel)
-    state = gateway.request("POST", f"/api/gpu/kernels/{kernel}/hold", {"seconds": seconds})
+    lessor = client.lessor(args)
+    kernel = client.kernel_id(lessor, args.kernel)
+    lessor.hold(kernel, seconds)
     if args.json:
-        show.as_json(state)
+        show.as_json(lessor.snapshot())
     elif seconds:
         print(f"Kernel {kernel} keeps its GPU for {show.span(seconds)}.")
     else:

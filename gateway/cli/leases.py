@@ -10,7 +10,7 @@ arguments = client.arguments
 
 
 def run(args: argparse.Namespace) -> int:
-    leases = client.connect(args).get("/api/gpu")["leases"]
+    leases = client.lessor(args).snapshot()["leases"]
     if args.json:
         show.as_json(leases)
         return 0

@@ -10,7 +10,7 @@ arguments = client.arguments
 
 
 def run(args: argparse.Namespace) -> int:
-    queue = client.connect(args).get("/api/gpu")["queue"]
+    queue = client.lessor(args).snapshot()["queue"]
     if args.json:
         show.as_json(queue)
         return 0

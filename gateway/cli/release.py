@@ -13,11 +13,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    gateway = client.connect(args)
-    kernel = client.kernel_id(gateway, args.kernel)
-    state = gateway.request("POST", f"/api/gpu/kernels/{kernel}/release")
+    lessor = client.lessor(args)
+    kernel = client.kernel_id(lessor, args.kernel)
+    lessor.release(kernel)
     if args.json:
-        show.as_json(state)
+        show.as_json(lessor.snapshot())
     else:
         print(f"Kernel {kernel} releases its GPU.")
     return 0

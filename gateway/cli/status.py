@@ -15,14 +15,14 @@ FREE = {"kernel_id": "free", "user": ""}
 
 
 def run(args: argparse.Namespace) -> int:
-    gateway = client.connect(args)
-    state = gateway.get("/api/gpu")
+    lessor = client.lessor(args)
+    state = lessor.snapshot()
     if args.json:
-        show.as_json({"url": gateway.url, **state})
+        show.as_json({"url": lessor.url, **state})
         return 0
     phases = Counter(lease["phase"] for lease in state["leases"])
     counts = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items())) or "none"
-    print(f"Gateway {gateway.url}\nKernels: {counts}\nWaiting: {len(state['queue'])}\n")
+    print(f"GPUs are leased by {lessor.url}\nKernels: {counts}\nWaiting: {len(state['queue'])}\n")
     holders = {uuid: lease for lease in state["leases"] for uuid in lease["gpus"]}
     rows = [row(gpu, holders.get(gpu["uuid"], FREE)) for gpu in state["gpus"]]
     show.table(("GPU", "MEMORY", "KIND", "WHEN PARKED", "HELD BY", "USER"), rows, none="No GPU: cells never wait.")

@@ -1,0 +1,145 @@
+"""What people type, and what programs read, of a gateway that runs."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import threading
+
+import pytest
+
+from gateway.backends.places import Places
+from gateway.cli import COMMANDS, LATER
+from tests.cli.conftest import BUSY, IDLE, TOKEN, FakeGateway, announce, serving
+
+
+@pytest.mark.parametrize(("command", "key"), [("leases", "leases"), ("queue", "queue")])
+def test_json_is_what_the_gateway_says(cli, fake, command, key):
+    status, out, _ = cli(command, "--json")
+    assert (status, json.loads(out)) == (0, fake.state[key])
+
+
+def test_status_says_who_holds_what_and_how_many_wait(cli, fake):
+    status, out, _ = cli("status")
+    assert status == 0
+    assert "1 HOLDING, 1 PARKED" in out
+    assert f"GPU-1  150 GB  h200  resumes anywhere  {BUSY}  ann" in out
+    assert "GPU-2  150 GB  h200  resumes anywhere  free" in out
+    assert "Waiting: 1" in out
+
+
+def test_leases_marks_the_kernels_whose_cell_runs(cli, fake):
+    _, out, _ = cli("leases")
+    busy, idle = (next(line for line in out.splitlines() if kernel in line) for kernel in (BUSY, IDLE))
+    assert "HOLDING*" in busy
+    assert "PARKED " in idle
+    assert "3.0 GB" in idle
+
+
+def test_a_kernel_is_named_by_how_its_id_begins(cli, fake):
+    assert cli("hold", IDLE[:8], "1h30m")[0] == 0
+    assert fake.asked[-1] == ("POST", f"/api/gpu/kernels/{IDLE}/hold", {"seconds": 5400.0})
+
+
+def test_a_beginning_that_two_kernels_share_is_refused(cli, fake):
+    status, _, err = cli("release", "0b3c")
+    assert status == 1
+    assert "2 kernels' ids begin with '0b3c'" in err
+
+
+def test_a_refusal_is_told_in_the_gateways_own_words(cli, fake):
+    assert cli("release", BUSY)[::2] == (1, "jupyter elastic-gateway release: A cell runs; wait for its end.\n")
+    status, _, err = cli("release", BUSY, "--json")
+    assert (status, json.loads(err)) == (1, {"message": "A cell runs; wait for its end.", "reason": "executing"})
+
+
+def test_policy_is_shown_and_changed(cli, fake):
+    assert "max_hold      none" in cli("policy")[1]
+    status, out, _ = cli("policy", "idle_timeout=60", "max_hold=none", "--json")
+    assert (status, json.loads(out)["idle_timeout"]) == (0, 60)
+    assert fake.asked[-1] == ("PATCH", "/api/gpu/policy", {"idle_timeout": 60, "max_hold": None})
+
+
+@pytest.mark.parametrize("argv", [("policy", "idle_timeout"), ("policy", "idle_timeout=soon"), ("hold", IDLE, "ever"), ("status", "--x")])
+def test_wrong_usage_is_status_2_and_changes_nothing(cli, fake, argv):
+    status, _, err = cli(*argv)
+    assert status == 2
+    assert err
+    assert not [asked for asked in fake.asked if asked[0] != "GET"]
+
+
+def test_shutdown_leaves_the_kernels_unless_told_otherwise(cli, fake):
+    assert "its kernels go on" in cli("shutdown")[1]
+    assert fake.asked[-1] == ("POST", "/api/shutdown", {"kernels": False})
+    assert "2 kernels have ended" in cli("shutdown", "--kernels")[1]
+
+
+def test_a_gateway_elsewhere_is_entered_by_a_token_from_a_file(cli, stranger, runtime, tmp_path):
+    token = tmp_path / "token"
+    token.write_text(f"{TOKEN}\n")
+    assert cli("queue", "--url", stranger.url, "--token-file", str(token))[0] == 0
+    status, _, err = cli("queue", "--url", stranger.url)
+    assert status == 1
+    assert "--token-file" in err
+
+
+def test_a_token_is_never_sent_to_an_address_that_it_does_not_belong_to(cli, fake):
+    with serving() as other:
+        assert cli("queue", "--url", other.url)[0] == 1
+        assert other.entered_with == {None}
+
+
+def test_without_a_gateway_the_broker_is_asked(cli, runtime):
+    socket_path = Places().broker_socket
+    asked = []
+
+    class Counter(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            asked.append(json.loads(self.rfile.readline()))
+            self.wfile.write(json.dumps({"ok": True, "snapshot": FakeGateway.state}).encode() + b"\n")
+
+    with socketserver.ThreadingUnixStreamServer(str(socket_path), Counter) as broker:
+        threading.Thread(target=broker.serve_forever, daemon=True).start()
+        assert json.loads(cli("leases", "--json")[1]) == FakeGateway.state["leases"]
+        assert cli("hold", IDLE, "5m")[0] == 0
+        assert asked[-1] == {"do": "hold", "kernel_id": IDLE, "seconds": 300.0}
+        assert cli("policy")[0] == 1
+        broker.shutdown()
+
+
+def test_without_a_gateway_the_next_step_is_told(cli, runtime):
+    status, _, err = cli("leases")
+    assert status == 1
+    assert "Start one with `jupyter elastic-gateway`" in err
+
+
+def test_two_gateways_have_to_be_told_apart(cli, fake, runtime):
+    announce(fake, runtime, "jpserver-2.json")
+    status, _, err = cli("leases")
+    assert status == 1
+    assert "--url" in err
+
+
+@pytest.mark.parametrize("word", LATER)
+def test_what_is_not_in_this_version_says_so_and_is_not_advertised(cli, word):
+    status, out, err = cli(word)
+    assert (status, out, err) == (2, "", f"jupyter elastic-gateway {word}: not in this version.\n")
+    assert word not in cli("--help")[1]
+
+
+def test_help_names_every_subcommand(cli):
+    out = cli("--help")[1]
+    assert all(f"\n  {name} " in out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "broker"])
+def test_each_subcommand_explains_itself(cli, name):
+    status, out, _ = cli(name, "--help")
+    assert status == 0
+    assert f"usage: jupyter elastic-gateway {name}" in out
+
+
+def test_an_unknown_word_is_told_what_there_is(cli):
+    status, _, err = cli("leasess")
+    assert status == 2
+    assert "leases" in err
