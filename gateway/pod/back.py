@@ -29,6 +29,7 @@ class Back:
         self._reactor, self._signer = reactor, signer
         identity = uuid.uuid4().hex.encode()  # one for shell and stdin: the kernel sends its input requests to the cell's sender
         self._sockets: dict[str, zmq.Socket] = {}
+        self._handlers: dict[zmq.Socket, Callable[[list[bytes]], None]] = {}
         for channel in ("shell", "control", "stdin", "iopub"):
             socket = self._sockets[channel] = context.socket(zmq.SUB if channel == "iopub" else zmq.DEALER)
             socket.linger = 0
@@ -53,12 +54,15 @@ class Back:
 
         for channel in ("shell", "control", "stdin"):
             socket, handle = self._sockets[channel], answered(channel)
+            self._handlers[socket] = handle
+        self._handlers[self._sockets["iopub"]] = published
+        for socket, handle in self._handlers.items():
             reactor.add(socket, lambda s=socket, h=handle: drain(s, h))  # type: ignore[misc]
-        reactor.add(self._sockets["iopub"], self.read_iopub)
-        self._published = published
 
-    def read_iopub(self) -> None:
-        drain(self._sockets["iopub"], self._published)
+    def read_rest(self) -> None:
+        """The kernel has ended: take what it had said before."""
+        for socket, handle in self._handlers.items():
+            drain(socket, handle, most=1 << 30)
 
     def send(self, channel: str, envelope: list[Part], parts: list[Part]) -> None:
         self._sockets[channel].send_multipart(self._signer.wrap(parts, envelope))

@@ -14,20 +14,22 @@ from typing import Any, Optional
 
 import zmq
 
-from ..protocol.errors import BadRequest, LaunchError, WireError
+from ..protocol.errors import LaunchError, WireError
 from ..protocol.model import KernelState, Spec
 from ..protocol.wire import Part, Signer, loads
 from .back import Back
 from .cells import Session as PythonCells
 from .cells import Unknown as UnknownCells
-from .child import started
+from .commands import call, magic, obey
 from .cuda import NoParking
 from .front import PLAIN, Front, private
 from .gate import CELL, PASSING, Abort, Effect, Fail, Gate, Hold, Request, Send
+from .idle import IdleWatch
 from .lease import Lease
 from .link import LINKED, Link
 from .magic import MagicSocket
 from .messages import Messages, error_content
+from .owner import watch_owner
 from .process import KernelProcess, identity, wakeup
 from .reactor import Reactor, Timer
 from .simulated import Simulated
@@ -51,24 +53,22 @@ class Proxy:
         self.gate = Gate(spec.gpus, self._classify, self._ran)
         sim = spec.simulated
         self.device = Simulated(self.reactor, sim["park_seconds"], sim["seconds_per_gb"]) if sim else NoParking()
-        self.lease = Lease(self.gate, self.device, lambda: self.state.pid, self.apply, self._expose, self._changed)
+        self.lease = Lease(self.gate, self.device, lambda: self.state.pid, self.apply, self._expose, self.changed)
         self.front = Front(self.context, spec, self.signer, self.messages, lambda: self.state.alive, self._request)
         self.link_address = f"ipc://{folder / 'link'}"
         self.link = Link(self.context, self.link_address, spec, self.messages)
         private(str(folder / "link"))
-        self.link.on_request, self.link.on_order, self.link.on_call = self._request, self._order, self._call
-        self.link.state = self.snapshot
+        self.link.on_request, self.link.state = self._request, self.snapshot
+        self.link.on_order, self.link.on_call = (lambda order: obey(self, order)), (lambda asked: call(self, asked))
         self.waiting = Waiting(
             self.reactor, self.gate, self.messages, self.publish, spec.notice_after, lambda: self.link.brokered
         )  # fmt: skip
-        self.magic = MagicSocket(self.reactor, str(folder / "magic.sock"), self._magic)
+        self.magic = MagicSocket(self.reactor, str(folder / "magic.sock"), lambda asked: magic(self, asked))
         self.state.connection = self.front.connection
         self._dirty = True
         self._closing = self._restarting = self._ending = False
         self._busy_since = time.monotonic()
-        self._idle_owed: dict[str, Request] = {}  # answered cells whose `idle` has not been seen
-        self._idle_seen: set[str] = set()  # running cells whose `idle` came before their answer
-        self._iopub_heard = time.monotonic()
+        self._idle = IdleWatch(time.monotonic())
         self._iopub_live = False
         self._nudge: Optional[Timer] = None
         self._kernel_started()
@@ -85,7 +85,7 @@ class Proxy:
         """Until ``end``."""
         signals = wakeup(lambda: self.reactor.call_later(0, self.end))
         self.reactor.add(signals, lambda: os.read(signals, 64))
-        self._watch_owner()
+        watch_owner(self.reactor, self.spec, self.end)
         self.front.watch(self.reactor)
         self.link.watch(self.reactor)
         self.reactor.after_each_turn(self._tell)
@@ -111,23 +111,6 @@ class Proxy:
         self.reactor.call_later(grace, lambda: child.signal(9))
         self.reactor.call_later(grace + 1.0, self.reactor.stop)
 
-    def _watch_owner(self) -> None:
-        pid = self.spec.owner_pid
-        if pid is None:
-            return
-        if started(pid) != self.spec.owner_started:
-            self.end()
-        elif hasattr(os, "pidfd_open"):
-            fd = os.pidfd_open(pid)
-            self.reactor.add(fd, lambda: (self.reactor.remove(fd), self.end()))  # type: ignore[func-returns-value]
-        else:
-            self._poll_owner(pid)
-
-    def _poll_owner(self, pid: int) -> None:
-        if started(pid) != self.spec.owner_started:
-            self.end()
-        self.reactor.call_later(2.0, lambda: self._poll_owner(pid))
-
     # the kernel process
 
     def _kernel_started(self) -> None:
@@ -140,7 +123,7 @@ class Proxy:
         if child.pidfd is not None:
             self.reactor.add(child.pidfd, self._reap)
         self._ask_kernel_info(tries=0)
-        self._changed()
+        self.changed()
 
     def _ask_kernel_info(self, tries: int) -> None:
         """Until it answers on shell and is heard on iopub: a cell sent before that could lose its first output."""
@@ -157,7 +140,7 @@ class Proxy:
         self.state.ready = True
         self.process.show(self.front.connection)
         self.apply(self.gate.kernel_ready())
-        self._changed()
+        self.changed()
 
     def _reap(self) -> None:
         child = self.process.child
@@ -168,7 +151,7 @@ class Proxy:
             self.reactor.remove(child.pidfd)
         child.sweep()
         child.close()
-        self.back.read_iopub()  # its last output
+        self.back.read_rest()  # its last output and answers
         self.state.alive = self.state.ready = False
         self.state.exit_code = code
         self.state.reason = "" if self._closing and not code else child.reason(code)
@@ -176,18 +159,18 @@ class Proxy:
         self.apply(self.gate.gone(self.state.reason, asked=self._closing))
         self.lease.kernel_gone()
         self.cells.reset()
-        self._idle_owed.clear()
-        self._idle_seen.clear()
-        self._changed()
+        self._idle.reset()
+        self.changed()
         if self._ending:
             self.reactor.stop()
 
-    def _respawn(self, header: dict[str, Any]) -> None:
+    def respawn(self, argv: Optional[list[str]], env: Optional[dict[str, str]], cwd: Optional[str]) -> None:
+        """The next kernel process, with whatever has changed. Raises ``LaunchError``."""
         if self.state.alive:
             raise LaunchError("The old kernel process has not ended yet: end it first.", reason="still_alive")
         self.back.close()
         try:
-            self.process.respawn(header.get("argv"), header.get("env"), header.get("cwd"))
+            self.process.respawn(argv, env, cwd)
         except OSError as exc:
             raise LaunchError(f"The kernel could not be started: {exc}. Check its kernelspec.") from exc
         self.publish(self.messages.status("restarting"), "status")
@@ -220,11 +203,11 @@ class Proxy:
         if msg_type not in PASSING:
             self._touch()
         self.apply(self.gate.request(request))
-        self._changed()
+        self.changed()
 
     def _control(self, request: Request) -> None:
         if request.msg_type == "interrupt_request":
-            self._interrupt()
+            self.interrupt()
             if self.spec.interrupt_mode != "message" or not self.state.alive:
                 self._reply(request, {"status": "ok"})
             return
@@ -232,7 +215,7 @@ class Proxy:
             content = loads(request.parts[3])
             self._closing, self._restarting = True, bool(content.get("restart"))
             self.apply(self.gate.closing())
-            self._changed()
+            self.changed()
             if not self.state.alive:
                 self._reply(request, {"status": "ok", "restart": self._restarting})
                 return
@@ -241,9 +224,18 @@ class Proxy:
             return
         self.apply(self.gate.control(request))
 
-    def _interrupt(self) -> None:
+    def interrupt(self) -> None:
+        """Stop what runs, and what waits."""
         self.apply(self.gate.interrupt())
-        self._changed()
+        self.changed()
+
+    def signal(self, signum: int, ends: bool) -> None:
+        """Any other signal; ``ends``: the kernel's end is asked for by it, as by a shutdown_request."""
+        if ends:
+            self._closing = True
+            self.apply(self.gate.closing())
+        if self.process.child is not None:
+            self.process.child.signal(signum)
 
     def _touch(self) -> None:
         self._busy_since = time.monotonic()
@@ -309,12 +301,9 @@ class Proxy:
         if channel != "stdin":
             request = self.gate.replied(str(parent.get("msg_id")))
             if request is not None and request.msg_type == CELL:
-                if request.msg_id in self._idle_seen:
-                    self._idle_seen.discard(request.msg_id)
-                else:
-                    self._idle_owed[request.msg_id] = request
+                self._idle.replied(request)
                 self._touch()
-            self._changed()
+            self.changed()
         self._route(channel, envelope, parts, "input_request" if channel == "stdin" else "reply")
 
     def _route(self, channel: str, envelope: list[Part], parts: list[Part], msg_type: str) -> None:
@@ -324,7 +313,7 @@ class Proxy:
             self.link.publish(channel, parts, msg_type, to=bytes(envelope[1]).decode())
 
     def _published(self, parts: list[Part], frames: list[bytes]) -> None:
-        self._iopub_heard = time.monotonic()
+        self._idle.heard(time.monotonic())
         msg_type = loads(parts[0]).get("msg_type", "")
         if not self._iopub_live:
             self._iopub_live = True
@@ -334,8 +323,7 @@ class Proxy:
             return  # meant for us: the front says its own welcome
         if msg_type == "status" and loads(parts[3]).get("execution_state") == "idle":
             msg_id = str(loads(parts[1]).get("msg_id"))
-            if self._idle_owed.pop(msg_id, None) is None and msg_id in self.gate.in_flight:
-                self._idle_seen.add(msg_id)
+            self._idle.idle(msg_id, running=msg_id in self.gate.in_flight)
         self.front.publish(parts, wrapped=frames)
         self.link.publish("iopub", parts, msg_type)
 
@@ -362,62 +350,6 @@ class Proxy:
                        "allow_stdin": False, "stop_on_error": False}  # fmt: skip
             self.back.send("shell", OWN, self.messages.make("execute_request", content))
 
-    def _order(self, header: dict[str, Any]) -> None:
-        do, epoch = header["do"], header["epoch"]
-        if do == "grant":
-            self.lease.grant(header["gpus"], epoch)
-        elif do == "park":
-            self.lease.park(epoch)
-        elif do == "deny":
-            self.lease.deny(header["reason"], header["message"], epoch)
-        elif do == "queue":
-            self.waiting.placed(header)
-        else:
-            raise WireError(f"unknown order {do!r}")
-        self._changed()
-
-    def _call(self, header: dict[str, Any]) -> dict[str, Any]:
-        do = header["do"]
-        if do == "signal":
-            if header["signum"] == 2:
-                self._interrupt()
-            elif self.process.child:
-                if header["signum"] in (9, 15):  # an end that was asked for, as a shutdown_request is
-                    self._closing = True
-                    self.apply(self.gate.closing())
-                self.process.child.signal(int(header["signum"]))
-        elif do == "respawn":
-            self._respawn(header)
-        elif do == "shutdown":
-            self.end(float(header.get("grace", GRACE)))
-        elif do == "hold":
-            return {"message": self.lease.hold(float(header["seconds"]))}
-        elif do == "release":
-            return {"message": self.lease.release()}
-        else:
-            raise BadRequest(f"unknown call {do!r}")
-        return {}
-
-    def _magic(self, asked: dict[str, Any]) -> dict[str, Any]:
-        do, message = asked.get("do"), ""
-        if do == "hold":
-            message = self.lease.hold(float(asked["seconds"]))
-        elif do == "release":
-            message = self.lease.release()
-        elif do == "mode":
-            enabled = asked["mode"] == "on"
-            self.apply(self.gate.switch(enabled))
-            message = "Cells that need a GPU wait for one." if enabled else "No cell of this kernel asks for a GPU any more, until %gpu on."
-        elif do == "simulate":
-            if not isinstance(self.device, Simulated):
-                raise BadRequest("This machine's GPUs are real: nothing is simulated.")
-            self.device.bytes = self.state.simulated_bytes = max(0, int(asked["bytes"]))
-        elif do != "status":
-            raise BadRequest(f"unknown request {do!r}")
-        self._changed()
-        state = self.snapshot().to_json()
-        return {"message": message, "state": state, "mode": "on" if self.gate.enabled else "off", **self.lease.describe()}
-
     # what others are told
 
     def snapshot(self) -> KernelState:
@@ -439,7 +371,8 @@ class Proxy:
             state.execution_state = "busy" if self.gate.busy else "idle"
         return state
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """Something that others are told has changed."""
         self._dirty = True
 
     def _tell(self) -> None:
@@ -453,10 +386,6 @@ class Proxy:
         self.reactor.call_later(1.0, self._look)
         if self.process.child is not None and self.process.child.pidfd is None and self.state.alive:
             self._reap()
-        if self._idle_owed and time.monotonic() - self._iopub_heard > 2.0:
-            for request in self._idle_owed.values():  # the reply is in and the kernel says nothing more: its idle was lost
-                log.warning("the idle of a cell was lost; told in the kernel's place")
-                self.publish(self.messages.status("idle", request.parts[0]), "status")
-            self._idle_owed.clear()
-
-
+        for request in self._idle.lost(time.monotonic()):
+            log.warning("the idle of a cell was lost; told in the kernel's place")
+            self.publish(self.messages.status("idle", request.parts[0]), "status")

@@ -1,0 +1,73 @@
+"""What others tell a supervisor to do: the broker's orders, the owner's calls, the user's ``%gpu``.
+
+It must never do anything itself: it knows which part of the supervisor each word is meant for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..protocol.errors import BadRequest, WireError
+from .simulated import Simulated
+
+if TYPE_CHECKING:
+    from .proxy import Proxy
+
+SIGINT, SIGKILL, SIGTERM = 2, 9, 15
+
+
+def obey(proxy: Proxy, order: dict[str, Any]) -> None:
+    """An order of the broker, newer than any before."""
+    do, epoch = order["do"], order["epoch"]
+    if do == "grant":
+        proxy.lease.grant(order["gpus"], epoch)
+    elif do == "park":
+        proxy.lease.park(epoch)
+    elif do == "deny":
+        proxy.lease.deny(order["reason"], order["message"], epoch)
+    elif do == "queue":
+        proxy.waiting.placed(order)
+    else:
+        raise WireError(f"unknown order {do!r}")
+    proxy.changed()
+
+
+def call(proxy: Proxy, asked: dict[str, Any]) -> dict[str, Any]:
+    """A call of the owner or the gateway; returns the fields of its answer. Raises ``ElasticError``."""
+    do = asked["do"]
+    if do == "signal":
+        signum = int(asked["signum"])
+        proxy.interrupt() if signum == SIGINT else proxy.signal(signum, ends=signum in (SIGKILL, SIGTERM))
+    elif do == "respawn":
+        proxy.respawn(asked.get("argv"), asked.get("env"), asked.get("cwd"))
+    elif do == "shutdown":
+        proxy.end(float(asked["grace"])) if "grace" in asked else proxy.end()
+    elif do == "hold":
+        return {"message": proxy.lease.hold(float(asked["seconds"]))}
+    elif do == "release":
+        return {"message": proxy.lease.release()}
+    else:
+        raise BadRequest(f"unknown call {do!r}")
+    return {}
+
+
+def magic(proxy: Proxy, asked: dict[str, Any]) -> dict[str, Any]:
+    """A request of ``%gpu`` in the kernel; returns the fields of its answer. Raises ``ElasticError``."""
+    do, message = asked.get("do"), ""
+    if do == "hold":
+        message = proxy.lease.hold(float(asked["seconds"]))
+    elif do == "release":
+        message = proxy.lease.release()
+    elif do == "mode":
+        enabled = asked["mode"] == "on"
+        proxy.apply(proxy.gate.switch(enabled))
+        message = "Cells that need a GPU wait for one." if enabled else "No cell of this kernel asks for a GPU any more, until %gpu on."
+    elif do == "simulate":
+        if not isinstance(proxy.device, Simulated):
+            raise BadRequest("This machine's GPUs are real: nothing is simulated.")
+        proxy.device.bytes = proxy.state.simulated_bytes = max(0, int(asked["bytes"]))
+    elif do != "status":
+        raise BadRequest(f"unknown request {do!r}")
+    proxy.changed()
+    mode = "on" if proxy.gate.enabled else "off"
+    return {"message": message, "state": proxy.snapshot().to_json(), "mode": mode, **proxy.lease.describe()}
