@@ -21,7 +21,7 @@ class Supervisor(ABC):
     kernel_id: str
     link_address: str  # ZMQ endpoint of the link
     key: str  # HMAC key of the kernel's connection
-    connection: dict[str, Any]  # transport, ip, five ports, signature_scheme, perhaps curve_publickey; no key
+    connection: dict[str, Any]  # transport, ip, five ports, signature_scheme, perhaps two curve keys; no HMAC key
     owner: str  # name of the owning gateway, "" where a process owns it
     user: str
     name: str  # kernelspec

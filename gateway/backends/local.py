@@ -44,6 +44,8 @@ class LocalSupervisor(Supervisor):
             self.link_address = str(info["link"])
             self.key = str(info["key"])
             self.connection = dict(info["connection"])
+            if info.get("curve_secretkey"):
+                self.connection["curve_secretkey"] = str(info["curve_secretkey"])
             self.identity = (int(info["pid"]), int(info["started"]))
         except (OSError, ValueError, KeyError, TypeError) as exc:
             raise SupervisorLost(f"no kernel runs in {folder}: {exc}") from None

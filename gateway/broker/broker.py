@@ -215,7 +215,7 @@ class Broker:
 
     def _lost(self, link: KernelLink, reason: str) -> None:
         if self.links.get(link.kernel_id) is link:
-            log.warning("kernel %s: %s", link.kernel_id, reason)
+            log.info("kernel %s: %s", link.kernel_id, reason)
             self.remove(link.kernel_id)
 
     def _refused(self, link: KernelLink, said: dict[str, Any]) -> None:

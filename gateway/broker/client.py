@@ -78,8 +78,13 @@ class BrokerClient:
             self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="elastic broker line")
 
     def forget(self, kernel_id: str) -> None:
-        """The kernel has ended (the broker sees that by itself)."""
+        """The kernel has ended (the broker sees that by itself); after the last one the line is not kept."""
         self._kernels.pop(kernel_id, None)
+        if not self._kernels and self._keeper is not None:
+            self._keeper.cancel()
+            self._keeper = None
+            if self._line is not None:
+                self._line.close()
 
     # inside
 
@@ -154,6 +159,9 @@ class _Line:
         self._asked.append(answer)
         self._writer.write(dumps({"do": do, **fields}) + b"\n")
         return _checked(await answer)
+
+    def close(self) -> None:
+        self._writer.close()
 
     async def _read(self) -> None:
         try:
