@@ -11,8 +11,9 @@ from functools import wraps
 from http.client import responses
 from typing import Any
 
-from jupyter_server.auth.decorator import authorized
+from jupyter_server.auth.decorator import allow_unauthenticated, authorized
 from jupyter_server.base.handlers import APIHandler
+from jupyter_server.utils import origin_matches_pat
 from tornado import web
 
 from ..protocol import errors
@@ -54,7 +55,30 @@ def rest(method: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None
     return web.authenticated(authorized(answering))  # type: ignore[no-any-return,arg-type]
 
 
-class Handler(APIHandler):
+class PreFlight:
+    """The question that a browser asks without a token before it asks with one. The stock answer allows every origin if any is."""
+
+    @allow_unauthenticated
+    def options(self: Any, *args: Any, **kwargs: Any) -> None:
+        origin = self.get_origin()
+        if origin and self.check_origin_listed(origin):
+            self.set_header("Access-Control-Allow-Origin", origin)
+            self.set_header("Vary", "Origin")
+            self.set_header("Access-Control-Allow-Headers", "accept, content-type, authorization, x-xsrftoken")
+            self.set_header("Access-Control-Allow-Methods", "GET, PUT, POST, PATCH, DELETE, OPTIONS")
+        else:
+            self.clear_header("Access-Control-Allow-Origin")
+        self.set_status(204)
+        self.finish()
+
+    def check_origin_listed(self: Any, origin: str) -> bool:
+        """Whether the administrator has named this origin."""
+        if self.allow_origin:
+            return self.allow_origin in ("*", origin)
+        return bool(self.allow_origin_pat and origin_matches_pat(self.allow_origin_pat, origin))
+
+
+class Handler(PreFlight, APIHandler):
     """Its methods are decorated with ``rest`` and raise ``ElasticError``."""
 
     auth_resource = "kernels"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
+import os
 import signal
 import sys
 from typing import Any
@@ -99,6 +101,10 @@ class ElasticGatewayApp(ServerApp):
     def _no_open_file(self) -> bool:
         return True
 
+    @default("allow_unauthenticated_access")
+    def _known_users_only(self) -> bool:
+        return False
+
     @default("max_body_size")
     def _small_bodies(self) -> int:
         return 16 << 20  # nobody uploads to a gateway; websockets have a limit of their own
@@ -112,6 +118,9 @@ class ElasticGatewayApp(ServerApp):
     def init_logging(self) -> None:
         """The first step after all configuration is read: nothing may be misspelled."""
         super().init_logging()
+        rooms = logging.getLogger("gateway")  # what broker and backends say belongs into our log
+        rooms.parent = self.log
+        rooms.setLevel(self.log.level)
         try:
             for warning in strict.check(self.config, self._classes_inc_parents(), OURS, self.cli_config or Config()):
                 self.log.warning(warning)
@@ -169,7 +178,8 @@ class ElasticGatewayApp(ServerApp):
             super()._bind_http_server()
         else:
             self.http_server.add_sockets(self._sockets)
-        self.log.info("Serving %s", self.connection_url)
+        count = len(self.kernel_manager.list_kernel_ids())
+        self.log.info("Elastic gateway %s serves %s (%d kernels found).", __version__, self._bare_url, count)
 
     # going down
 
@@ -177,6 +187,20 @@ class ElasticGatewayApp(ServerApp):
         """Kernels go on; browsers are told to come back."""
         if self.broker is not None:
             await embed.stop(self.broker, self.kernel_manager, self.web_app.settings)
+
+    def start_app(self) -> None:
+        """Say where we are, on the terminal and in the file by which the command line finds us."""
+        super(ServerApp, self).start()
+        if not self.allow_root and hasattr(os, "geteuid") and os.geteuid() == 0:
+            self._stop_here(ElasticError("A gateway of root gives everybody who can reach it root's rights. If that is meant: --allow-root"))
+        self.write_server_info_file()
+        provider = self.identity_provider
+        if getattr(provider, "token_generated", False):
+            self.log.critical("\n    jupyter lab --gateway-url=%s --GatewayClient.auth_token=%s\n", self._bare_url, provider.token)
+
+    @property
+    def _bare_url(self) -> str:
+        return self.connection_url.rstrip("/")
 
     def start(self) -> None:
         super().start()
@@ -187,7 +211,7 @@ class ElasticGatewayApp(ServerApp):
 
     def running_server_info(self, kernel_count: bool = True) -> str:
         count = len(self.kernel_manager.list_kernel_ids())
-        return f"Elastic gateway {__version__}, {count} kernels: {self.display_url}"
+        return f"Elastic gateway {__version__} at {self._bare_url}, {count} kernels"
 
     def _stop_here(self, error: ElasticError) -> None:
         self.log.critical(str(error))

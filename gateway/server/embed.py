@@ -6,7 +6,6 @@ Both do the same steps in the same order. It must never leave a broker running t
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from traitlets.config import Configurable
@@ -22,7 +21,7 @@ LAB_SERVICES = ["gateway.server.channels", "gateway.server.gpu"]  # of a server 
 
 def make_broker(parent: Configurable, kernels: ElasticMappingKernelManager, owner: str | None = None) -> Broker:
     """A broker that isn't started yet. ``owner``: the name its kernels carry, "" for kernels that end with this process."""
-    broker = Broker(parent=parent, owner=ElasticGateway(parent=parent).name if owner is None else owner)
+    broker = Broker(parent, ElasticGateway(parent=parent).name if owner is None else owner)
     kernels.elastic_broker = broker
     return broker
 
@@ -34,7 +33,7 @@ async def start(broker: Broker, kernels: ElasticMappingKernelManager) -> Callabl
         try:
             kernels.adopt(supervisor, broker.links[kernel_id])
         except Exception:
-            kernels.log.exception("Kernel %s can't be taken over; it goes on and stays out of reach.", kernel_id)
+            kernels.log.exception("Kernel %s can't be taken over; it goes on, out of reach.", kernel_id)
     return ElasticMetrics(kernels.list_kernels, broker.snapshot).register()
 
 
@@ -46,6 +45,7 @@ async def stop(broker: Broker, kernels: ElasticMappingKernelManager, settings: d
     await broker.stop()
 
 
-def session_file(folder: Path, owner: str) -> str:
+def session_file(broker: Broker) -> str:
     """Where the sessions of one gateway are kept."""
-    return str(folder / f"{owner}.sessions")
+    places = broker.backend.places
+    return ":memory:" if places is None else str(places.gateways / f"{broker.owner}.sessions")
