@@ -47,9 +47,9 @@ class Desk:
 
     def close(self) -> None:
         """Nobody is served any more; those who are connected see it, and look for the next broker."""
-        self._seat.leave()
         if self._server is not None:
-            self._server.close()
+            self._server.close()  # first, as the loop still watches the listener
+        self._seat.leave()
         for caller in self._callers:
             caller.close()
 
