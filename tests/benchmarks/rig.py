@@ -85,7 +85,7 @@ class Gateway:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         token = secrets.token_hex()
-        lines = [f"c.{name.replace('__', '.')} = {value!r}" for name, value in settings.items()]
+        lines = ["c.ServerApp.allow_root = True"] + [f"c.{name.replace('__', '.')} = {value!r}" for name, value in settings.items()]
         config = self.folder / "config.py"
         config.write_text("\n".join([f"c.ServerApp.port = {port}", f"c.IdentityProvider.token = {token!r}", *lines]))
         config.chmod(0o600)
