@@ -103,7 +103,7 @@ def settings() -> list[tuple[type, str, TraitType]]:
 )
 def test_each_setting_says_what_it_means_and_what_none_means(cls, name, trait):
     assert len(trait.help) > 30, f"{cls.__name__}.{name} is not explained"
-    if trait.allow_none and trait.default_value is not None or "allow_none" in trait.metadata:
+    if trait.allow_none:
         assert "None" in trait.help, f"{cls.__name__}.{name} doesn't say what None means"
 
 

@@ -24,7 +24,9 @@ def run(args: argparse.Namespace) -> int:
     if importlib.util.find_spec("jupyterlab") is None:
         raise ElasticError("The demo needs JupyterLab: pip install 'jupyter-elastic-gateway[demo]'", reason="no_jupyterlab")
     wish = json.dumps({"simulated_gpus": args.simulated_gpus, "folder": args.folder})
-    servers = subprocess.Popen([sys.executable, "-m", "gateway.cli.demo_servers", wish], stdin=subprocess.PIPE, start_new_session=True)
+    servers = subprocess.Popen(
+        [sys.executable, "-P", "-m", "gateway.cli.demo_servers", wish], stdin=subprocess.PIPE, start_new_session=True
+    )
     assert servers.stdin is not None
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, _stop)

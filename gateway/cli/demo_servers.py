@@ -45,7 +45,7 @@ class Server:
         self.name, self.log = name, log
         with log.open("wb") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", module, *args], cwd=log.parent, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env,
+                [sys.executable, "-P", "-m", module, *args], cwd=log.parent, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env,
                 start_new_session=True,
             )  # fmt: skip
 
@@ -162,7 +162,7 @@ def gateway_config(private: Path, simulated: int | None) -> Path:
     shared = f"c = get_config()\nc.LocalBackend.runtime_dir = {str(private / 'k')!r}\n"
     (private / "jupyter_elastic_gateway_config.py").write_text(shared)
     return secret_file(
-        private / "gateway.py",
+        private / "gateway_config.py",
         f"""{shared}
 c.ElasticGateway.name = "demo"
 c.ElasticGateway.simulated_gpus = {simulated}
@@ -178,7 +178,7 @@ c.IdentityProvider.token = {token(private)!r}
 
 def lab_config(private: Path, notebooks: Path) -> Path:
     return secret_file(
-        private / "lab.py",
+        private / "lab_config.py",
         f"""c = get_config()
 c.GatewayClient.auth_token = {token(private)!r}
 c.IdentityProvider.token = {token(private)!r}
