@@ -54,7 +54,7 @@ async def round_trip() -> dict[str, float]:
 
 
 async def flood(lines: int = 50_000) -> dict[str, float]:
-    """Messages a second of so many flushed prints, bare and through the gateway; all of them have to arrive."""
+    """Lines a second of so many flushed prints, bare and through the gateway; all of them have to arrive."""
     code = f"for i in range({lines}): print(i, flush=True)"
     bare, gateway = Bare(), Gateway()
     try:
@@ -62,16 +62,18 @@ async def flood(lines: int = 50_000) -> dict[str, float]:
         browser = await gateway.kernel(KERNEL_GPUS="0")
         await browser.run("1")
         started = time.perf_counter()
-        published = run_plain(bare.client, code)
-        bare_rate = published / (time.perf_counter() - started)
+        run_plain(bare.client, code)
+        bare_rate = lines / (time.perf_counter() - started)
+        before = browser.lines
         started = time.perf_counter()
-        count = await browser.run(code)
-        rate = count / (time.perf_counter() - started)
+        await browser.run(code)
+        rate = lines / (time.perf_counter() - started)
+        missing = lines - (browser.lines - before)
         await browser.delete()
     finally:
         bare.close()
         gateway.close()
-    return {"bare_per_second": bare_rate, "gateway_per_second": rate, "gateway_over_bare": rate / bare_rate, "messages_missing": published + 1 - count}
+    return {"bare_per_second": bare_rate, "gateway_per_second": rate, "gateway_over_bare": rate / bare_rate, "lines_missing": missing}
 
 
 async def payloads() -> dict[str, float]:

@@ -132,6 +132,7 @@ class Browser:
 
     def __init__(self, gateway: Gateway, kernel_id: str) -> None:
         self.gateway, self.kernel_id, self.session = gateway, kernel_id, uuid.uuid4().hex
+        self.lines = 0  # of output, received so far
 
     async def open(self) -> None:
         url = f"{self.gateway.url.replace('http', 'ws')}/api/kernels/{self.kernel_id}/channels?session_id={self.session}"
@@ -160,6 +161,8 @@ class Browser:
         while not (replied and idle):
             header, parts = await self.receive()
             count += 1
+            if header["msg_type"] == "stream":
+                self.lines += loads(parts[3])["text"].count("\n")
             if header["msg_type"] in ("execute_reply", "status") and loads(parts[1]).get("msg_id") == msg_id:
                 if header["msg_type"] == "execute_reply":
                     replied = True
