@@ -177,6 +177,10 @@ c.IdentityProvider.token = {token(private)!r}
 
 
 def lab_config(private: Path, notebooks: Path) -> Path:
+    """The Lab server's own file, and settings that keep its first page quiet."""
+    quiet = private / "settings" / "@jupyterlab" / "apputils-extension"
+    quiet.mkdir(parents=True)
+    (quiet / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
     return secret_file(
         private / "lab_config.py",
         f"""c = get_config()
@@ -188,8 +192,6 @@ c.ServerApp.open_browser = False
 c.ServerApp.allow_root = True
 c.LabApp.user_settings_dir = {str(private / "settings")!r}
 c.LabApp.workspaces_dir = {str(private / "workspaces")!r}
-c.LabApp.news_url = None
-c.LabApp.check_for_updates_class = "jupyterlab.handlers.announcements.NeverCheckForUpdate"
 """,
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from jupyter_server.gateway.gateway_client import GatewayClient
 from jupyter_server.gateway.managers import GatewayKernelManager, GatewayKernelSpecManager, GatewayMappingKernelManager
 from tornado import web
 from traitlets import Float, default
@@ -24,6 +25,12 @@ def is_away(error: BaseException) -> bool:
 
 class ElasticGatewayKernelManager(GatewayKernelManager):
     """One kernel on the gateway."""
+
+    async def start_kernel(self, **kwargs: Any) -> None:
+        """The base class logs what it is given, so it is given only what it will send, and none of this server's environment."""
+        allowed = GatewayClient.instance().allowed_envs.split(",")
+        kwargs["env"] = {name: text for name, text in kwargs.get("env", {}).items() if name.startswith("KERNEL_") or name in allowed}
+        await super().start_kernel(**kwargs)
 
     async def refresh_model(self, model: dict[str, Any] | None = None) -> dict[str, Any] | None:
         """The newest model; the last known one while the gateway is away; None once it says 404."""
