@@ -42,35 +42,44 @@ class Seconds(Float):
 
     unit = "seconds"
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"min": 0, **kwargs})
+
     def validate(self, obj: Any, value: Any) -> Any:
         value = super().validate(obj, value)
         if value is None:
             return value
-        if not math.isfinite(value) or value < (self.min or 0):
+        if not math.isfinite(value) or value < self.min:
             never = ", or None" if self.allow_none else ""
-            raise TraitError(f"{type(obj).__name__}.{self.name} is {value}: it must be {self.min or 0:g} or more {self.unit}{never}.")
+            raise TraitError(f"{type(obj).__name__}.{self.name} is {value}: it must be {self.min:g} or more {self.unit}{never}.")
         return value
 
 
 class Bytes(Int):
     """An amount of memory: not negative."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"min": 0, **kwargs})
+
     def validate(self, obj: Any, value: Any) -> Any:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         value = super().validate(obj, value)
-        if value < (self.min or 0):
-            raise TraitError(f"{type(obj).__name__}.{self.name} is {value}: it must be {self.min or 0} or more bytes.")
+        if value < self.min:
+            raise TraitError(f"{type(obj).__name__}.{self.name} is {value}: it must be {self.min} or more bytes.")
         return value
 
 
 class Count(Int):
     """A number of things: not negative, or None where that has a meaning."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"min": 0, **kwargs})
+
     def validate(self, obj: Any, value: Any) -> Any:
         value = super().validate(obj, value)
-        if value is not None and value < (self.min or 0):
-            raise TraitError(f"{type(obj).__name__}.{self.name} is {value}: it must be {self.min or 0} or more.")
+        if value is not None and value < self.min:
+            raise TraitError(f"{type(obj).__name__}.{self.name} is {value}: it must be {self.min} or more.")
         return value
 
 
