@@ -83,6 +83,11 @@ class Handler(PreFlight, APIHandler):
 
     auth_resource = "kernels"
 
+    def check_xsrf_cookie(self) -> None:
+        """Only a browser can be led to a request by a foreign page, and it says where it comes from; programs send none of these."""
+        if any(name in self.request.headers for name in ("Cookie", "Origin", "Referer", "Sec-Fetch-Site")):
+            super().check_xsrf_cookie()
+
     def body(self, empty: bool = False) -> dict[str, Any]:
         return bodies.json_object(self.request.body, empty)
 

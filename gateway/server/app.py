@@ -192,7 +192,7 @@ class ElasticGatewayApp(ServerApp):
         """Say where we are, on the terminal and in the file by which the command line finds us."""
         super(ServerApp, self).start()
         if not self.allow_root and hasattr(os, "geteuid") and os.geteuid() == 0:
-            self._stop_here(ElasticError("A gateway of root gives everybody who can reach it root's rights. If that is meant: --allow-root"))
+            self._stop_here(ElasticError("A gateway of root gives everybody who can reach it root's rights. If you mean it: --allow-root"))
         self.write_server_info_file()
         provider = self.identity_provider
         if getattr(provider, "token_generated", False):

@@ -79,7 +79,8 @@ def session_body(body: dict[str, Any], allowed: Collection[str]) -> SessionBody:
     if kernel is None:
         checked = None
     elif isinstance(kernel, dict):
-        checked = start_body({"name": kernel.get("name"), "kernel_id": kernel.get("id"), "env": kernel.get("env", body.get("env"))}, allowed)
+        env = kernel.get("env", body.get("env"))
+        checked = start_body({"name": kernel.get("name"), "kernel_id": kernel.get("id"), "env": env}, allowed)
     else:
         raise BadRequest("kernel must be an object with the name or the id of a kernel.")
     return SessionBody(path=api_path(body.get("path")), name=_text(body, "name"), type=_text(body, "type"), kernel=checked)

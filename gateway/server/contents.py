@@ -30,7 +30,7 @@ class NoContents(AsyncContentsManager):
     async def is_hidden(self, path: str) -> bool:
         return False
 
-    async def get(self, path: str, content: bool = True, type: str | None = None, format: str | None = None, **kwargs: Any) -> NoReturn:
+    async def get(self, path: str, *args: Any, **kwargs: Any) -> NoReturn:
         raise web.HTTPError(404, "A gateway holds no files: open the notebook in the server that this gateway is connected to.")
 
     async def save(self, model: dict[str, Any], path: str) -> NoReturn:

@@ -40,9 +40,8 @@ def _load_jupyter_server_extension(serverapp: Any) -> None:
         return
     broker = embed.make_broker(serverapp, kernels, owner="")
     serverapp.web_app.settings["elastic_broker"] = broker
-    serverapp.web_app.add_handlers(
-        ".*$", [(url_path_join(serverapp.base_url, path), handler) for module in embed.LAB_SERVICES for path, handler in load_handlers(module)]
-    )
+    ours = [handler for module in embed.LAB_SERVICES for handler in load_handlers(module)]
+    serverapp.web_app.add_handlers(".*$", [(url_path_join(serverapp.base_url, path), handler) for path, handler in ours])
     kernels.broker_is_up.clear()
     serverapp.io_loop.add_callback(_start, serverapp, kernels, broker)
 

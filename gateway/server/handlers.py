@@ -113,7 +113,12 @@ class SessionHandler(Handler):
             changes["kernel_id"] = wanted.kernel.kernel_id
         elif wanted.kernel is not None and wanted.kernel.name is not None:
             changes["kernel_id"] = await manager.start_kernel_for_session(
-                session_id, path=before["path"], name=before["name"], type=before["type"], kernel_name=wanted.kernel.name, env=wanted.kernel.env
+                session_id,
+                path=before["path"],
+                name=before["name"],
+                type=before["type"],
+                kernel_name=wanted.kernel.name,
+                env=wanted.kernel.env,
             )
         await manager.update_session(session_id, **changes)
         model = await manager.get_session(session_id=session_id)

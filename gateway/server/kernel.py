@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from jupyter_client.ioloop.restarter import AsyncIOLoopKernelRestarter
+from jupyter_client.kernelspec import KernelSpec, NoSuchKernel
 from jupyter_server._tz import utcnow
 from jupyter_server.services.kernels.kernelmanager import ServerKernelManager, emit_kernel_action_event
 from traitlets import Type, default
@@ -51,6 +52,14 @@ class ElasticKernelManager(ServerKernelManager):
         self._state = KernelState()
         self._deaf: list[Callable[[], None]] = []  # what ends our listening to the link
         self._worked = False  # the process that runs now (or ran last) has answered once
+
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        """Of a kernel found again whose kernelspec has been removed: an empty one, as its supervisor knows how to start it."""
+        try:
+            return super().kernel_spec  # type: ignore[return-value]
+        except NoSuchKernel:
+            return KernelSpec(display_name=self.kernel_name)
 
     @default("execution_state")
     def _starting(self) -> str:
@@ -110,7 +119,8 @@ class ElasticKernelManager(ServerKernelManager):
     async def shutdown_kernel(self, now: bool = False, restart: bool = False) -> None:
         """End process and supervisor. Its browsers are told at once."""
         self.shutting_down = True
-        self.stop_restarter()
+        if self._restarter is not None:
+            self._restarter.cancel()
         self.close_websockets(CLOSE_KERNEL_GONE, "the kernel was shut down", dead=True)
         if self.provisioner is not None:
             try:

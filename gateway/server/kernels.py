@@ -178,6 +178,13 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
 
     # culling
 
+    async def cull_kernels(self) -> None:
+        """All at once: one that is slow to end keeps none of the others."""
+        results = await asyncio.gather(*map(self.cull_kernel_if_idle, list(self._kernels)), return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                self.log.error("A kernel could not be culled: %s", result)
+
     async def cull_kernel_if_idle(self, kernel_id: str) -> None:
         kernel = self._kernels.get(kernel_id)
         if kernel is None or kernel.pending:

@@ -36,8 +36,13 @@ def status(state: str, parent: Part = b"{}") -> Said:
 
 
 def failure(header: Part, channel: str, ename: str, evalue: str) -> list[Said]:
-    """Everything that ends one request with an error: shown (cells only), replied, idle. ``header`` is the request's own."""
+    """Everything that ends one request with an error: shown (cells only), replied, idle. ``header`` is the request's own.
+
+    ``kernel_info_request`` stays unanswered: clients take any answer to it for a kernel that works.
+    """
     msg_type = str(loads(header).get("msg_type", ""))
+    if msg_type == "kernel_info_request":
+        return []
     content = {"ename": ename, "evalue": evalue, "traceback": [f"{ename}: {evalue}"]}
     said: list[Said] = []
     if msg_type == "execute_request":

@@ -45,6 +45,12 @@ class ElasticRestarter(AsyncIOLoopKernelRestarter):
         self._task = asyncio.get_running_loop().create_task(self._restart())
         return True
 
+    def cancel(self) -> None:
+        """The kernel is being ended for good, in whatever state a restart is."""
+        self.stop()
+        if self._task is not None:
+            self._task.cancel()
+
     async def _restart(self) -> None:
         try:
             await self.kernel_manager.restart_kernel(now=True)

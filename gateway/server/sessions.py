@@ -25,7 +25,7 @@ class ElasticSessionManager(SessionManager):
         self,
         path: str | None = None,
         name: str | None = None,
-        type: str | None = None,
+        type: str | None = None,  # noqa: A002
         kernel_name: str | None = None,
         kernel_id: str | None = None,
         env: dict[str, str] | None = None,
@@ -41,7 +41,7 @@ class ElasticSessionManager(SessionManager):
         session_id: str,
         path: str | None,
         name: str | None,
-        type: str | None,
+        type: str | None,  # noqa: A002
         kernel_name: str | None,
         kernel_id: str | None = None,
         env: dict[str, str] | None = None,

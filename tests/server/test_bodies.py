@@ -52,7 +52,19 @@ def test_a_kernel_id_that_is_none_is_refused(kernel_id):
 
 
 def test_every_text_of_a_kernel_variable_passes_unchanged():
-    values = ["yes", "0123", "a: b # c", "'\"`\\", "line1\nline2\n", "\ttab", "日本 👩‍🔬", "{{ 7*7 }} ${HOME} $(id) %s", "", " pad ", "z" * 20_000]
+    values = [
+        "yes",
+        "0123",
+        "a: b # c",
+        "'\"`\\",
+        "line1\nline2\n",
+        "\ttab",
+        "日本 👩‍🔬",
+        "{{ 7*7 }} ${HOME} $(id) %s",
+        "",
+        " pad ",
+        "z" * 20_000,
+    ]
     env = {f"KERNEL_QA_{i}": value for i, value in enumerate(values)}
     assert start_body({"env": env}, ()).env == env
 
@@ -81,7 +93,9 @@ def test_an_environment_that_is_no_object_is_refused(env):
         start_body({"env": env}, ())
 
 
-@pytest.mark.parametrize(("name", "value"), [("KERNEL_GPUS", "two"), ("KERNEL_GPUS", "-1"), ("KERNEL_LAUNCH_TIMEOUT", "soon"), ("KERNEL_LAUNCH_TIMEOUT", "0")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("KERNEL_GPUS", "two"), ("KERNEL_GPUS", "-1"), ("KERNEL_LAUNCH_TIMEOUT", "soon"), ("KERNEL_LAUNCH_TIMEOUT", "0")]
+)
 def test_a_wish_that_is_no_number_is_refused_by_name(name, value):
     with pytest.raises(BadRequest, match=name):
         start_body({"env": {name: value}}, ())

@@ -169,10 +169,11 @@ def test_the_handshake_does_not_wait_for_a_kernel_that_starts(protocol):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_start_that_fails_closes_every_request_with_the_reason(protocol):
+def test_a_start_that_fails_closes_every_request_with_the_reason_but_for_kernel_info(protocol):
     async def tell(connection, socket, kernel):
         connection.handle_incoming_message(frame(protocol, request()))
-        connection.handle_incoming_message(frame(protocol, request("kernel_info_request", "m2"), m=2))
+        connection.handle_incoming_message(frame(protocol, request("inspect_request", "m2"), m=2))
+        connection.handle_incoming_message(frame(protocol, request("kernel_info_request", "m3"), m=3))
         kernel.expected = False
         connection.fail("LaunchError", "it has no legs")
         await turn()
@@ -181,12 +182,12 @@ def test_a_start_that_fails_closes_every_request_with_the_reason(protocol):
             ("error", "m1", "it has no legs"),
             ("execute_reply", "m1", "it has no legs"),
             ("status", "m1", "idle"),
-            ("kernel_info_reply", "m2", "it has no legs"),
+            ("inspect_reply", "m2", "it has no legs"),
             ("status", "m2", "idle"),
             ("status", None, "dead"),
         ]
         if protocol == ws.ELASTIC:
-            assert (ws.ACK, 2) in socket.numbered()
+            assert (ws.ACK, 3) in socket.numbered()
 
     story(protocol, tell)
 

@@ -44,7 +44,8 @@ def test_a_policy_change_is_in_force_at_once():
 
 
 @pytest.mark.parametrize(
-    "changes", [{"min_hold": 9, "idle_timeout": "soon"}, {"min_hold": 9, "idle_timeout": -1}, {"min_hold": 9, "nonsense": 1}, {"min_hold": math.nan}]
+    "changes",
+    [{"min_hold": 9, "idle_timeout": "soon"}, {"min_hold": 9, "idle_timeout": -1}, {"min_hold": 9, "nonsense": 1}, {"min_hold": math.nan}],
 )
 def test_a_bad_policy_changes_nothing_and_says_why(changes):
     leases = Leases()

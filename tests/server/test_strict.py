@@ -1,6 +1,6 @@
 import pytest
-from traitlets.config import Config, Configurable
 from traitlets import Float, Int
+from traitlets.config import Config, Configurable
 
 from gateway.protocol.errors import SettingError
 from gateway.server.strict import check
