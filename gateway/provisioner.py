@@ -70,6 +70,7 @@ class ElasticProvisioner(KernelProvisionerBase):
         self._running = False
         self._outside: Outside | None = None
         self._own_backend: Backend | None = None
+        self._machine: Config | None = None
 
     # where we are
 
@@ -91,9 +92,10 @@ class ElasticProvisioner(KernelProvisionerBase):
         """A server's own configuration; elsewhere the machine's, with what the process itself has set on top."""
         if self._broker is not None:
             return self.config
-        config = machine_config()
-        config.merge(self.config)
-        return config
+        if self._machine is None:
+            self._machine = machine_config()
+            self._machine.merge(self.config)
+        return self._machine
 
     async def _on_lines_loop(self, work: Coroutine[Any, Any, T]) -> T:
         """Await ``work`` where the kernel's line lives."""

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from .places import Places
 
 _PACKAGES = str(Path(__file__).parents[2])  # where `gateway` is imported from
 _MARK = "ELASTIC_SUPERVISOR"  # in the environment of each kernel: the path of its magic socket
+ABANDONED_SECONDS = 60.0  # a supervisor says that it is there long before
+
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -246,8 +249,11 @@ def _sweep(folder: Path, family: set[processes.Identity]) -> None:
 
 
 def _abandoned(folder: Path) -> bool:
-    """Whether nobody is just about to start a supervisor in ``folder``: no process was told of it."""
-    if not folder.is_dir():
+    """Whether nobody is just about to start a supervisor in ``folder``: it has stood there for a while, and no process knows of it."""
+    try:
+        if time.time() - folder.stat().st_mtime < ABANDONED_SECONDS:
+            return False
+    except OSError:
         return False
     mark = os.fsencode(folder)
     for pid in os.listdir("/proc"):

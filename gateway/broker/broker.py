@@ -74,6 +74,7 @@ class Broker:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._subscribers: list[Callable[[str, Any], None]] = []
         self._told: dict[str, Any] | None = None  # the picture that subscribers have
+        self._showing = False
         self._context: zmq.Context[Any] | None = None
         self._desk: Desk | None = None
 
@@ -252,7 +253,8 @@ class Broker:
             else:
                 self._order(link, "park", why=command.why)
         self._arm()
-        if self._subscribers and self._told is not None:
+        if self._subscribers and not self._showing:
+            self._showing = True
             self._loop.call_soon(self._show)
 
     def _order(self, link: KernelLink, do: str, **fields: Any) -> None:
@@ -285,7 +287,8 @@ class Broker:
         self._tell([events.Tick()])
 
     def _show(self) -> None:
-        if not self._subscribers or self._told is None:
+        self._showing = False
+        if self._told is None:
             return
         old, self._told = self._told, self.snapshot()
         for name, value in changes(old, self._told):

@@ -24,6 +24,7 @@ from .seat import BROKER, RUNS
 log = logging.getLogger("gateway.broker")
 
 LOOK_SECONDS = 1.0  # between two looks at whether anybody still needs us
+FIRST_SECONDS = 60.0  # for the first kernel to come
 
 
 class BrokerApp(JupyterApp):
@@ -65,11 +66,15 @@ class BrokerApp(JupyterApp):
 
 
 async def needed(broker: Broker, asked: asyncio.Event, linger: float) -> None:
-    """Returns when it was ``asked`` to end, has handed over, or has had no kernel but a gateway's for ``linger`` seconds."""
-    lonely = 0.0
-    while lonely <= linger and not asked.is_set() and broker.running:
+    """Returns when it was ``asked`` to end, has handed over, or has had no kernel but a gateway's for ``linger`` seconds (and a while
+    at first: whoever started it is still starting a kernel)."""
+    patience, lonely = max(linger, FIRST_SECONDS), 0.0
+    while lonely <= patience and not asked.is_set() and broker.running:
         await asyncio.sleep(LOOK_SECONDS)
-        lonely = 0.0 if any(not link.supervisor.owner for link in broker.links.values()) else lonely + LOOK_SECONDS
+        if any(not link.supervisor.owner for link in broker.links.values()):
+            patience, lonely = linger, 0.0
+        else:
+            lonely += LOOK_SECONDS
 
 
 def main(argv: list[str] | None = None) -> Any:

@@ -15,7 +15,7 @@ from gateway.protocol.model import KernelState, LeaseState, Phase
 
 
 class FakeSupervisor(Supervisor):
-    """Runs on the test's own loop. ``refuse`` maps an order to the answer it gets instead of "done"; ``slow`` orders wait for ``finish``."""
+    """Runs on the test's own loop. ``refuse``: the answers that orders get instead of "done"; ``slow`` orders wait for ``finish``."""
 
     def __init__(self, kernel_id: str = "k1", user: str = "ada", count: int = 1, owner: str = "", folder: Path | None = None) -> None:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="fs"))
