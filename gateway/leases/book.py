@@ -94,6 +94,7 @@ class Book(Ledger):
         waiters = []
         while self._touched:
             record = self._touched.popitem()[0]
+            self.devices.file(record)
             at = NEVER
             if record.phase is Phase.WAITING:
                 if not record.count or self.devices.bare(record.node):
@@ -108,8 +109,10 @@ class Book(Ledger):
                 if at <= now:
                     self._park(record, why, now)
                     continue
+                self._stir(record)
+            elif self._places:
+                self._stir(record)
             self.timers.set(record.kernel_id, at)
-            self._dirty[record.node] = None
         return waiters
 
     def _look(self, now: float) -> None:
@@ -142,6 +145,7 @@ class Book(Ledger):
 
     def _park(self, record: KernelRecord, why: str, now: float) -> None:
         self._move(record, Phase.PARKING, now)
+        self.devices.file(record)
         self._command(record, events.Park(record.kernel_id, self._order + 1, why))
 
     def _deny(self, record: KernelRecord, why: ElasticError, now: float) -> None:

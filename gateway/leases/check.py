@@ -46,6 +46,9 @@ def validate(book: Book) -> None:
         hold(not r.contested or any(devices.owner[uuid] is not r for uuid in r.gpus), f"{kernel_id} is contested for a reason")
         if r.gpus:
             hold(r.fixed == devices.fixed(r.gpus), f"{kernel_id} is fixed if and only if its GPUs can't be parked from")
+            could = r.phase is Phase.HOLDING and not r.busy and not r.fixed
+            hold((r in devices.idle(r.node)) == could, f"{kernel_id} is filed as idle if and only if it could be parked")
+            hold((r in devices.leaving(r.node)) == (r.phase is Phase.PARKING), f"{kernel_id} is filed as leaving while it is PARKING")
             hold((r in devices.holders(r.node)) and (r in devices.of_user(r.user)), f"{kernel_id} is among the holders")
             hold((r.idle_since is None) == r.busy or r.phase is Phase.RESUMING, f"{kernel_id} has an idle time if and only if idle")
         # moments
@@ -56,6 +59,8 @@ def validate(book: Book) -> None:
             hold(due == ends_at(book.policy, r)[0], f"{kernel_id}'s idle lease ends in time")
     for uuid, owner in devices.owner.items():
         hold(book.kernels.get(owner.kernel_id) is owner and uuid in owner.gpus, f"the owner of {uuid} exists and has it")
+    for uuid, gpu in devices.gpus.items():
+        hold((uuid in devices.free(gpu.node)) == (uuid not in devices.owner and uuid not in devices.lost), f"{uuid} is free if it says so")
     for node in {r.node for r in book.kernels.values()}:
         for r in devices.holders(node):
             hold(r.phase in WITH_GPUS, f"{r.kernel_id} is among the holders while it is {r.phase}")

@@ -35,16 +35,14 @@ def choose(
     """``whole``: look at all waiters, also where nothing is left to claim (their places are to be told)."""
     out, supply = Outcome(), Supply(node, devices, policy, park_cost, now)
     quota = _Quota(devices, usage, policy, now)
-    again = supply.next
     for waiter in queue.order(node, policy.turn(), now):
-        if not supply and not whole:
-            out.again = min(out.again, again)
+        if not whole and not supply:
+            out.again = min(out.again, supply.next())
             break
         allowed = quota.allows(waiter)
         if allowed and _grant(waiter, devices, supply, out):
             quota.claimed(waiter)
             continue
-        out.again = min(out.again, again)
         out.waits[waiter] = NEVER
         if now >= gives_up_at(policy, waiter):
             continue
@@ -71,6 +69,8 @@ def choose(
             supply.expect(offer)
             if waiter.count > 1:
                 out.again = min(out.again, gathers_at(policy, waiter))
+        if not offer.whole:
+            out.again = min(out.again, supply.next())
     return out
 
 
@@ -80,7 +80,7 @@ def _grant(waiter: KernelRecord, devices: Devices, supply: Supply, out: Outcome)
         if gpus:
             for uuid in gpus:
                 del supply.free[uuid]
-            out.grants.append((waiter, gpus))
+            out.grants.append((waiter, tuple(gpus)))
             return True
     return False
 

@@ -7,9 +7,9 @@ One kernel has the right to a GPU. Where supervisors say, at adoption, that two 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
-from ..protocol.model import Gpu, Rung
+from ..protocol.model import Gpu, Phase, Rung
 from .fairness import Usage
 from .record import KernelRecord
 
@@ -22,25 +22,36 @@ class Devices:
         self.lost: set[str] = set()
         self.owner: dict[str, KernelRecord] = {}  # uuid: who has the right to it; also for GPUs not seen (yet)
         self._usage = usage
-        self._holders: dict[str, dict[str, KernelRecord]] = defaultdict(dict)  # by node
+        self._nodes: dict[str, dict[str, Gpu]] = defaultdict(dict)
+        self._free: dict[str, dict[str, None]] = defaultdict(dict)  # by node
+        self._idle: dict[str, dict[str, KernelRecord]] = defaultdict(dict)
+        self._leaving: dict[str, dict[str, KernelRecord]] = defaultdict(dict)
+        self._holders: dict[str, dict[str, KernelRecord]] = defaultdict(dict)
         self._of_user: dict[str, dict[str, KernelRecord]] = defaultdict(dict)
         self._contested: dict[str, KernelRecord] = {}
         self._at_home: dict[str, int] = defaultdict(int)  # uuid: how many parked states come from it
-        self._nodes: dict[str, dict[str, Gpu]] = defaultdict(dict)
-        self._pools: dict[tuple[str, str, bool], frozenset[str]] = {}
+        self._pools: dict[tuple[str, str | None], list[frozenset[str]]] = {}
 
     # inventory
 
     def see(self, gpu: Gpu) -> None:
         if gpu.uuid in self.gpus:
+            self.lose(gpu.uuid)
             del self._nodes[self.gpus[gpu.uuid].node][gpu.uuid]
         self.gpus[gpu.uuid] = self._nodes[gpu.node][gpu.uuid] = gpu
         self.lost.discard(gpu.uuid)
         self._pools.clear()
+        self._freed(gpu.uuid)
 
     def lose(self, uuid: str) -> None:
         self.lost.add(uuid)
         self._pools.clear()
+        if uuid in self.gpus:
+            self._free[self.gpus[uuid].node].pop(uuid, None)
+
+    def _freed(self, uuid: str) -> None:
+        if uuid not in self.owner and self.usable(uuid):
+            self._free[self.gpus[uuid].node][uuid] = None
 
     def bare(self, node: str) -> bool:
         """No GPU was ever seen there: nothing to lease."""
@@ -55,24 +66,41 @@ class Devices:
 
     # who has what
 
+    def free(self, node: str) -> dict[str, None]:
+        return self._free[node]
+
     def holders(self, node: str) -> Collection[KernelRecord]:
         """The kernels that have GPUs there."""
         return self._holders[node].values()
+
+    def idle(self, node: str) -> Collection[KernelRecord]:
+        """Those of the holders that could be parked."""
+        return self._idle[node].values()
+
+    def leaving(self, node: str) -> Collection[KernelRecord]:
+        """Those of the holders that are being parked."""
+        return self._leaving[node].values()
 
     def of_user(self, user: str) -> Collection[KernelRecord]:
         """The user's kernels that have GPUs, on any node."""
         return self._of_user[user].values()
 
-    def free(self, node: str) -> dict[str, None]:
-        return {uuid: None for uuid in self._nodes[node] if uuid not in self.owner and uuid not in self.lost}
-
-    def owned(self, record: KernelRecord) -> Iterator[str]:
+    def owned(self, record: KernelRecord) -> list[str]:
         """Those of its GPUs that come free when it is parked."""
-        return (uuid for uuid in record.gpus if self.owner[uuid] is record and self.usable(uuid))
+        return [uuid for uuid in record.gpus if self.owner[uuid] is record and self.usable(uuid)]
+
+    def file(self, record: KernelRecord) -> None:
+        """The record's phase, or what it runs, has changed."""
+        idle = record.phase is Phase.HOLDING and record.gpus and not record.busy and not record.fixed
+        for shelf, there in ((self._idle, idle), (self._leaving, record.phase is Phase.PARKING)):
+            if there:
+                shelf[record.node][record.kernel_id] = record
+            else:
+                shelf[record.node].pop(record.kernel_id, None)
 
     def take(self, record: KernelRecord, gpus: tuple[str, ...], now: float) -> list[KernelRecord]:
         """The record has these GPUs from now on. Returns whom that makes contested."""
-        record.gpus = gpus
+        record.gpus, record.fixed = gpus, self.fixed(gpus)
         losers = []
         for uuid in gpus:
             other = self.owner.setdefault(uuid, record)
@@ -82,26 +110,29 @@ class Devices:
                 loser.contested = True
                 self._contested[loser.kernel_id] = loser
                 losers.append(loser)
+            elif uuid in self.gpus:
+                self._free[self.gpus[uuid].node].pop(uuid, None)
         self._holders[record.node][record.kernel_id] = self._of_user[record.user][record.kernel_id] = record
         self._usage.change(record.user, len(gpus), now)
-        record.fixed = self.fixed(gpus)
         return losers
 
     def give(self, record: KernelRecord, now: float) -> list[KernelRecord]:
         """The record has no GPU any more. Returns who is contested no longer."""
         gpus, record.gpus, record.fixed, record.contested = record.gpus, (), False, False
-        self._holders[record.node].pop(record.kernel_id, None)
+        for shelf in (self._holders, self._idle, self._leaving):
+            shelf[record.node].pop(record.kernel_id, None)
         self._of_user[record.user].pop(record.kernel_id, None)
         self._contested.pop(record.kernel_id, None)
         self._usage.change(record.user, -len(gpus), now)
         for uuid in gpus:
             if self.owner[uuid] is record:
-                del self.owner[uuid]
-                for heir in self._contested.values():
-                    if uuid in heir.gpus:
-                        self.owner[uuid] = heir
-                        break
-        settled = [r for r in self._contested.values() if all(self.owner[uuid] is r for uuid in r.gpus)]
+                heir = next((other for other in self._contested.values() if uuid in other.gpus), None)
+                if heir:
+                    self.owner[uuid] = heir
+                else:
+                    del self.owner[uuid]
+                    self._freed(uuid)
+        settled = [other for other in self._contested.values() if all(self.owner[uuid] is other for uuid in other.gpus)]
         for heir in settled:
             heir.contested = False
             del self._contested[heir.kernel_id]
@@ -128,29 +159,28 @@ class Devices:
         alone. No state: any.
         """
         if not record.home:
-            flavors = dict.fromkeys(gpu.flavor for gpu in self._nodes[record.node].values())
-            return [self._pool(record.node, flavor, False) for flavor in flavors]
+            return self._cached(record.node, None)
         home = [self.gpus.get(uuid) for uuid in record.home]
         if all(gpu and gpu.rung is Rung.ANYWHERE for gpu in home):
-            return [self._pool(record.node, home[0].flavor, True)]
+            return self._cached(record.node, home[0].flavor)
         return [frozenset(record.home)] if all(self.usable(uuid) for uuid in record.home) else []
 
-    def _pool(self, node: str, flavor: str, elastic: bool) -> frozenset[str]:
-        key = node, flavor, elastic
+    def _cached(self, node: str, flavor: str | None) -> list[frozenset[str]]:
+        """``flavor``: that one, where states resume anywhere; None: each."""
+        key = node, flavor
         if key not in self._pools:
-            self._pools[key] = frozenset(
-                gpu.uuid
-                for gpu in self._nodes[node].values()
-                if gpu.flavor == flavor and gpu.uuid not in self.lost and (not elastic or gpu.rung is Rung.ANYWHERE)
-            )
+            gpus = [gpu for gpu in self._nodes[node].values() if gpu.uuid not in self.lost]
+            if flavor is not None:
+                gpus = [gpu for gpu in gpus if gpu.flavor == flavor and gpu.rung is Rung.ANYWHERE]
+            flavors = dict.fromkeys(gpu.flavor for gpu in gpus)
+            self._pools[key] = [frozenset(gpu.uuid for gpu in gpus if gpu.flavor == one) for one in flavors]
         return self._pools[key]
 
-    def pick(self, record: KernelRecord, free: Collection[str], pool: Collection[str]) -> tuple[str, ...]:
-        """The best free GPUs for the record, or () if there aren't enough: its home, then the best rung, then those where
+    def pick(self, record: KernelRecord, free: Collection[str], pool: Collection[str]) -> list[str]:
+        """The best free GPUs for the record, none if there aren't enough: its home, then the best rung, then those where
         fewest others are at home (they may have to come back to them)."""
         fit = [uuid for uuid in free if uuid in pool]
         if len(fit) < record.count:
-            return ()
-        home = record.home
-        fit.sort(key=lambda uuid: (uuid not in home, _RUNGS[self.gpus[uuid].rung], self._at_home[uuid]))
-        return tuple(fit[: record.count])
+            return []
+        fit.sort(key=lambda uuid: (uuid not in record.home, _RUNGS[self.gpus[uuid].rung], self._at_home[uuid], uuid))
+        return fit[: record.count]

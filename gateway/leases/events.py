@@ -2,7 +2,7 @@
 
 ``now`` is passed beside each event (seconds on the broker's clock). Every order (Grant, Park, Deny) carries ``order``, a counter
 that grows with each; answers name the order they answer, and an answer to any other than the newest of that kernel is ignored.
-An adopted kernel's unfinished order is number 0.
+When an adopted kernel is done with an earlier broker's order, tell KernelSeen again (or answer to number 0).
 
 From one new state of a supervisor the broker derives, in this row and as one ``Book.handle_all``: KernelSeen or Restarted; the
 answer to the newest order; Executing and Wanted or Unwanted. The last three are levels: told again they change nothing, so tell
@@ -34,7 +34,8 @@ class KernelSeen:
     """A kernel is born, or adopted in whatever state its supervisor says it is in (the supervisor is believed).
 
     For a kernel that is known already it replaces what was known. ``order``: the newest order of this broker that the
-    supervisor had taken by then, so that a Grant under way keeps its GPUs; None: no order is under way (a new link).
+    supervisor had taken by then (answered, or shown by RESUMING or PARKING), so that a Grant still on its way keeps its GPUs;
+    None: no order is on its way (a new link).
     """
 
     kernel_id: str
@@ -124,7 +125,7 @@ class Denied:
 
 @dataclass(frozen=True)
 class Restarted:
-    """The kernel process was replaced: whatever it held on the GPU is gone, its lease is given back, it is COLD.
+    """The kernel process ended or was replaced: what it held on the GPU is gone, its lease is given back, it is COLD.
 
     ``order`` as in KernelSeen. Where the state says more than COLD (a Grant was obeyed since), tell KernelSeen instead.
     """

@@ -239,7 +239,6 @@ class Ledger:
 
     def _move(self, record: KernelRecord, phase: Phase, now: float) -> None:
         record.phase, record.since = phase, now
-        self._dirty[record.node] = None
 
     def _off(self, record: KernelRecord, now: float) -> None:
         """Where a kernel without GPUs is: in the queue if its cells count."""
@@ -251,6 +250,7 @@ class Ledger:
         self._move(record, phase, now)
         if phase is Phase.WAITING:
             self.waiting.join(record)
+            self._dirty[record.node] = None
 
     def _leave(self, record: KernelRecord) -> None:
         self.waiting.leave(record)
@@ -266,7 +266,11 @@ class Ledger:
         record.refused_until = -math.inf
         record.phase = Phase.PARKED if record.parked else Phase.COLD
         record.since = now
-        self._dirty.update(dict.fromkeys(self.waiting.nodes() if self.policy.gpus_per_user is not None else (record.node,)))
+        self._stir(record)
+
+    def _stir(self, record: KernelRecord) -> None:
+        """Its change may serve somebody: on its node, and under a quota wherever its user waits."""
+        self._dirty.update(dict.fromkeys((record.node,) if self.policy.gpus_per_user is None else self.waiting.nodes()))
 
     def _learn(self, record: KernelRecord, now: float) -> None:
         """How long such a move takes, for the expected wait of others."""

@@ -1,0 +1,204 @@
+"""Random stories: whatever users, supervisors and brokers do, and however late, the book stays sound and nobody waits in vain."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from gateway.leases.events import Deny, GpuLost, GpuSeen, Grant, HoldAsked, Park, Tick
+from gateway.leases.policy import Policy
+from gateway.protocol.model import Gpu, Phase, Rung
+
+from .world import Kernel, World
+
+MOVING = (Phase.RESUMING, Phase.PARKING)
+SECONDS = st.sampled_from([0.0, 0.5, 1.0, 3.0, 10.0, 60.0, 300.0])
+RUNGS = st.sampled_from([Rung.ANYWHERE, Rung.ANYWHERE, Rung.SAME_GPU, Rung.EXCLUSIVE])
+POLICIES = st.builds(
+    Policy,
+    idle_timeout=st.sampled_from([None, 0.0, 5.0, 120.0]),
+    min_hold=st.sampled_from([0.0, 5.0]),
+    max_hold=st.sampled_from([None, 0.0, 30.0]),
+    queue_timeout=st.sampled_from([None, None, 0.0, 100.0]),
+    reclaim=st.sampled_from([True, True, True, False]),
+    gpus_per_user=st.sampled_from([None, None, 1, 2, 4]),
+    reserve_after=st.sampled_from([None, 0.0, 20.0]),
+    park_backoff=st.just(10.0),
+)
+
+
+class Stories(RuleBasedStateMachine):
+    """Orders and states travel one by one, when a rule says so; meanwhile anything happens."""
+
+    @initialize(policy=POLICIES, rungs=st.lists(RUNGS, min_size=1, max_size=4), nodes=st.integers(1, 2))
+    def begin(self, policy: Policy, rungs: list[Rung], nodes: int) -> None:
+        self.world = World(gpus=0, auto=False, policy=policy)
+        self.nodes = [f"node{i}" for i in range(nodes)]
+        self.rungs = {f"{node}-{i}": rung for node in self.nodes for i, rung in enumerate(rungs)}
+        self.n = 0
+        for uuid, rung in self.rungs.items():
+            self.world.tell(GpuSeen(Gpu(uuid, uuid.split("-")[0], rung=rung)))
+
+    def pick(self, i: int, which=lambda kernel: True) -> Kernel | None:
+        kernels = [kernel for kernel in self.world.kernels.values() if which(kernel)]
+        return kernels[i % len(kernels)] if kernels else None
+
+    # users
+
+    @precondition(lambda self: len(self.world.kernels) < 7)
+    @rule(user=st.sampled_from(["ana", "bo"]), count=st.sampled_from([0, 1, 1, 1, 1, 2, 2, 3, 9]), node=st.integers(0, 1))
+    def a_kernel_is_born(self, user: str, count: int, node: int) -> None:
+        self.n += 1
+        self.world.kernel(f"k{self.n}", user, count, self.nodes[node % len(self.nodes)])
+
+    @rule(i=st.integers(0, 6))
+    def a_cell_arrives(self, i: int) -> None:
+        if kernel := self.pick(i, lambda kernel: kernel.count):
+            self.world.run(kernel.kernel_id)
+
+    @rule(i=st.integers(0, 6), again=st.booleans())
+    def the_cells_end(self, i: int, again: bool) -> None:
+        if kernel := self.pick(i, lambda kernel: kernel.running):
+            kernel.running = 0
+            if again:
+                self.world.says(kernel)
+                kernel.cell()
+            self.world.says(kernel)
+
+    @rule(i=st.integers(0, 6))
+    def the_held_cells_are_interrupted(self, i: int) -> None:
+        if kernel := self.pick(i, lambda kernel: kernel.held):
+            self.world.cancel(kernel.kernel_id)
+
+    @rule(i=st.integers(0, 6))
+    def release_is_asked(self, i: int) -> None:
+        if kernel := self.pick(i):
+            kernel.release_asked += 1
+            self.world.says(kernel)
+
+    @rule(i=st.integers(0, 6), seconds=st.sampled_from([0.0, 7.0, 1000.0]))
+    def hold_is_asked(self, i: int, seconds: float) -> None:
+        if kernel := self.pick(i):
+            kernel.hold = seconds
+            self.world.says(kernel)
+
+    # supervisors
+
+    @rule(i=st.integers(0, 6))
+    def an_order_arrives(self, i: int) -> None:
+        if kernel := self.pick(i, lambda kernel: kernel.inbox):
+            order = kernel.inbox[0]
+            was_running = kernel.running
+            kernel.obey()
+            assert not (isinstance(order, Park) and was_running and kernel.rest is Phase.PARKING)
+            self.world.says(kernel)
+
+    @rule(i=st.integers(0, 6), newest=st.booleans())
+    def a_state_arrives(self, i: int, newest: bool) -> None:
+        if kernel := self.pick(i, lambda kernel: kernel.outbox):
+            self.world.hear(kernel, newest)
+
+    @rule(i=st.integers(0, 6), failure=st.sampled_from(["", "", "", "does_not_fit", "fatal"]))
+    def the_device_is_done(self, i: int, failure: str) -> None:
+        if kernel := self.pick(i, lambda kernel: kernel.rest in MOVING):
+            kernel.complete(failure)
+            self.world.says(kernel)
+
+    @rule(i=st.integers(0, 6), cell=st.booleans())
+    def a_kernel_restarts(self, i: int, cell: bool) -> None:
+        if kernel := self.pick(i):
+            kernel.restart()
+            if cell and kernel.count:
+                kernel.cell()
+            self.world.says(kernel)
+
+    @rule(i=st.integers(0, 6))
+    def a_kernel_dies(self, i: int) -> None:
+        if kernel := self.pick(i):
+            self.world.die(kernel.kernel_id)
+
+    # the site
+
+    @rule(seconds=SECONDS)
+    def time_passes(self, seconds: float) -> None:
+        self.world.advance(seconds)
+
+    @rule(policy=POLICIES)
+    def the_policy_is_changed(self, policy: Policy) -> None:
+        self.world.carry(self.world.book.set_policy(policy, self.world.now))
+
+    @rule()
+    def the_broker_is_killed(self) -> None:
+        self.world.reborn()
+
+    @rule(i=st.integers(0, 6))
+    def everything_arrives_and_works(self, i: int) -> None:
+        self.world.settle()
+
+    @rule(i=st.integers(0, 7))
+    def a_gpu_comes_or_goes(self, i: int) -> None:
+        uuid = list(self.rungs)[i % len(self.rungs)]
+        if uuid in self.world.book.devices.lost or uuid not in self.world.book.gpus:
+            self.world.tell(GpuSeen(Gpu(uuid, uuid.split("-")[0], rung=self.rungs[uuid])))
+        else:
+            self.world.tell(GpuLost(uuid))
+
+    # what always holds
+
+    @invariant()
+    def the_book_is_sound(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        book, world = self.world.book, self.world
+        book.validate()
+        at = book.deadline(world.now)
+        assert at is None or at > world.now
+        again = [command for command in book.handle(Tick(), world.now)]
+        assert not again, f"a second look at the same moment changes nothing, but: {again}"
+        assert not any(record.contested for record in book.kernels.values()), "nobody was ever granted what another held"
+
+    @invariant()
+    def no_gpu_has_two_holders_in_truth(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        holders: dict[str, str] = {}
+        for kernel in self.world.kernels.values():
+            for uuid in kernel.gpus:
+                assert uuid not in holders, f"{uuid} is used by {holders[uuid]} and {kernel.kernel_id}"
+                holders[uuid] = kernel.kernel_id
+            assert len(kernel.gpus) in (0, kernel.count)
+
+    def teardown(self) -> None:
+        """When everyone stops executing and everything works, each waiter is served, or told why not, as time passes."""
+        if not hasattr(self, "world"):
+            return
+        world, book = self.world, self.world.book
+        for kernel in world.kernels.values():
+            kernel.hold = 0.0
+            world.says(kernel)
+        for uuid, rung in self.rungs.items():
+            world.tell(GpuSeen(Gpu(uuid, uuid.split("-")[0], rung=rung)))
+        world.carry(book.set_policy(Policy(min_hold=book.policy.min_hold, gpus_per_user=book.policy.gpus_per_user), world.now))
+        waiting = {kernel.kernel_id for kernel in world.kernels.values() if kernel.held}
+        for _ in range(60):
+            world.settle()
+            for kernel in world.kernels.values():
+                if kernel.running:
+                    kernel.running = 0
+                    world.says(kernel)
+            world.settle()
+            for kernel_id in [k for k, record in book.kernels.items() if record.phase is Phase.HOLDING and record.fixed]:
+                world.die(kernel_id)  # on an exclusive GPU: only its end frees it
+            waiting &= {kernel.kernel_id for kernel in world.kernels.values() if kernel.held}
+            if not waiting:
+                break
+            world.advance(20.0)
+        assert not waiting, f"{waiting} wait in vain: {book.queue()}"
+        book.validate()
+
+
+Stories.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+TestStories = Stories.TestCase
