@@ -1,0 +1,27 @@
+"""Which cells wait for a GPU: what could touch one does, what provably can't doesn't."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.pod.cells import Session, Verdict
+
+from .cells_tables import EVERYDAY, SNEAKY
+
+
+def judge(cells: list[str]) -> Verdict:
+    """The verdict on the last cell of a session."""
+    session = Session()
+    for cell in cells[:-1]:
+        session.ran(cell)
+    return session.classify(cells[-1])
+
+
+@pytest.mark.parametrize("cells", SNEAKY.values(), ids=SNEAKY.keys())
+def test_a_cell_that_could_touch_a_gpu_waits_for_one(cells: list[str]) -> None:
+    assert judge(cells).needs_gpu
+
+
+@pytest.mark.parametrize("cells", EVERYDAY.values(), ids=EVERYDAY.keys())
+def test_a_cell_that_cannot_touch_a_gpu_never_waits(cells: list[str]) -> None:
+    assert not judge(cells).needs_gpu, judge(cells).why
