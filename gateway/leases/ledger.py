@@ -142,7 +142,8 @@ class Ledger:
     def _wanted(self, event: events.Wanted, now: float) -> None:
         record = self.kernels.get(event.kernel_id)
         if record is not None and not record.wanted:
-            record.wanted, record.wanted_since = True, now
+            self._seq += 1
+            record.wanted, record.wanted_since, record.seq = True, now, self._seq
             self._level(record, now)
 
     def _unwanted(self, event: events.Unwanted, now: float) -> None:

@@ -21,7 +21,7 @@ class KernelRecord:
     node: str
     name: str
     display: str
-    seq: int  # order of arrival, the last tie-break
+    seq: int  # order of asking, the last tie-break
     since: float  # in this phase
     phase: Phase = Phase.COLD
     gpus: tuple[str, ...] = ()  # held, or being resumed to, or being left

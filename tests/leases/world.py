@@ -5,7 +5,7 @@ virtual time. ``World(auto=True)`` carries every order out at once; otherwise or
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gateway.leases.book import Book
 from gateway.leases.events import (
@@ -14,8 +14,8 @@ from gateway.leases.events import (
     Deny,
     Event,
     Executing,
-    Grant,
     GpuSeen,
+    Grant,
     HoldAsked,
     KernelGone,
     KernelSeen,
@@ -306,7 +306,3 @@ def seen(kernel: Kernel, state: State, order: int | None) -> KernelSeen:
         kernel.kernel_id, kernel.user, kernel.count, kernel.node, display=f"{kernel.kernel_id}.ipynb", phase=state.phase,
         gpus=state.gpus, home=state.home, wanted=state.wanted, executing=state.executing, hold_for=state.hold, order=order,
     )  # fmt: skip
-
-
-def strict(policy: Policy, **rules: object) -> Policy:
-    return replace(policy, **rules)

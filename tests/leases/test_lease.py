@@ -1,0 +1,472 @@
+"""One kernel's lease from cold to parked and back, whatever is late, refused or failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.leases.events import (
+    Deny,
+    Executing,
+    GpuLost,
+    GpuSeen,
+    Grant,
+    HoldAsked,
+    KernelGone,
+    KernelSeen,
+    Park,
+    Parked,
+    ParkRefused,
+    ReleaseAsked,
+    Resumed,
+    ResumeFailed,
+    Unwanted,
+    Wanted,
+)
+from gateway.protocol.model import Gpu, Phase, Rung
+
+from .world import World
+
+
+@pytest.fixture
+def slow() -> World:
+    """Nothing is carried out but by the test's word."""
+    world = World(auto=False, idle_timeout=60.0)
+    world.tell(KernelSeen("k", "ana"))
+    world.kernels["k"] = world.kernel("k", "ana")
+    return world
+
+
+def granted(world: World, kernel_id: str = "k") -> int:
+    world.tell(Wanted(kernel_id))
+    return world.last(Grant).order
+
+
+def holding(world: World, kernel_id: str = "k") -> None:
+    order = granted(world, kernel_id)
+    world.tell(Resumed(kernel_id, order), Executing(kernel_id, False), Unwanted(kernel_id))
+
+
+def test_a_free_gpu_is_granted_at_once():
+    world = World()
+    world.kernel("k")
+    assert world.phase("k") is Phase.COLD
+    world.run("k")
+    assert world.phase("k") is Phase.HOLDING
+    assert world.gpus("k") == ("l0",)
+
+
+def test_an_idle_gpu_is_released_after_the_timeout_and_not_before():
+    world = World(idle_timeout=60.0)
+    world.kernel("k")
+    world.ran("k")
+    world.advance(59.9)
+    assert world.phase("k") is Phase.HOLDING
+    world.advance(0.1)
+    assert world.phase("k") is Phase.PARKED
+    assert world.last(Park).why == "idle"
+    assert world.book.kernels["k"].home == ("l0",)
+    assert world.book.kernels["k"].parked_bytes == 1000
+
+
+def test_with_no_idle_timeout_an_idle_gpu_is_kept():
+    world = World(idle_timeout=None)
+    world.kernel("k")
+    world.ran("k")
+    world.advance(1e9)
+    assert world.phase("k") is Phase.HOLDING
+    assert world.book.deadline(world.now) is None
+
+
+def test_with_idle_timeout_zero_each_cell_gives_its_gpu_back():
+    world = World(idle_timeout=0.0)
+    world.kernel("k")
+    world.ran("k")
+    assert world.phase("k") is Phase.PARKED
+
+
+def test_a_busy_kernel_is_never_parked():
+    world = World(idle_timeout=1.0, max_hold=2.0)
+    world.kernel("a")
+    world.kernel("b")
+    world.run("a")
+    world.run("b")
+    world.advance(1e6)
+    assert world.phase("a") is Phase.HOLDING
+    assert world.phase("b") is Phase.WAITING
+    assert not [command for command in world.log if isinstance(command, Park)]
+
+
+def test_each_cell_starts_the_idle_time_anew():
+    world = World(idle_timeout=60.0)
+    world.kernel("k")
+    for _ in range(5):
+        world.ran("k")
+        world.advance(59.0)
+    assert world.phase("k") is Phase.HOLDING
+
+
+def test_a_parked_kernel_that_waits_keeps_its_parked_state():
+    world = World(idle_timeout=0.0)
+    world.kernel("a")
+    world.kernel("b")
+    world.ran("a")
+    world.run("b")
+    world.run("a")
+    record = world.book.kernels["a"]
+    assert (record.phase, record.home, record.parked_bytes) == (Phase.WAITING, ("l0",), 1000)
+    world.cancel("a")
+    assert (record.phase, record.home, record.parked_bytes) == (Phase.PARKED, ("l0",), 1000)
+
+
+def test_a_resumed_kernel_goes_home_where_it_can():
+    world = World(gpus=3, idle_timeout=0.0)
+    for name in "abc":
+        world.kernel(name)
+        world.run(name)
+    assert [world.gpus(name) for name in "abc"] == [("l0",), ("l1",), ("l2",)]
+    for name in "abc":
+        world.done(name)
+    for name in "cab":
+        world.run(name)
+    assert [world.gpus(name) for name in "abc"] == [("l0",), ("l1",), ("l2",)]
+
+
+def test_a_machine_without_gpus_has_nothing_to_lease():
+    world = World(gpus=0, idle_timeout=0.0)
+    world.kernel("k", count=4)
+    world.ran("k")
+    assert world.last(Grant).gpus == ()
+    world.advance(1e6)
+    assert world.phase("k") is Phase.HOLDING
+    assert [type(command) for command in world.log] == [Grant]
+
+
+def test_a_kernel_of_no_gpus_never_waits():
+    world = World()
+    world.kernel("k", count=0)
+    world.run("k")
+    assert world.last(Grant).gpus == ()
+
+
+def test_more_gpus_than_there_are_is_denied_at_once():
+    world = World(gpus=2)
+    world.kernel("k", count=3)
+    world.run("k")
+    deny = world.last(Deny)
+    assert deny.reason == "impossible_request"
+    assert "3 GPUs" in deny.message
+    assert world.phase("k") is Phase.COLD
+    assert world.kernels["k"].held == 0
+
+
+def test_a_wait_may_end_with_an_error():
+    world = World(queue_timeout=30.0)
+    world.kernel("a", "ana")
+    world.kernel("b", "bo")
+    world.run("a")
+    world.run("b")
+    world.advance(29.0)
+    assert world.phase("b") is Phase.WAITING
+    world.advance(1.0)
+    assert world.phase("b") is Phase.COLD
+    assert world.last(Deny).reason == "queue_timeout"
+    assert "ana (a.ipynb)" in world.last(Deny).message
+
+
+def test_queue_timeout_zero_takes_a_free_gpu_or_none_and_presses_on_nobody():
+    world = World(queue_timeout=0.0)
+    world.kernel("a")
+    world.kernel("b")
+    world.ran("a")
+    world.run("b")
+    assert isinstance(world.last(Deny), Deny)
+    assert world.phase("a") is Phase.HOLDING
+
+
+# what the supervisor answers
+
+
+def test_the_kernel_holds_only_once_it_has_resumed(slow: World):
+    order = granted(slow)
+    assert slow.phase("k") is Phase.RESUMING
+    slow.tell(Resumed("k", order))
+    assert slow.phase("k") is Phase.HOLDING
+
+
+def test_late_and_repeated_answers_change_nothing(slow: World):
+    order = granted(slow)
+    slow.tell(Resumed("k", order - 1))
+    slow.tell(Resumed("k", order + 1))
+    assert slow.phase("k") is Phase.RESUMING
+    slow.tell(Resumed("k", order), Unwanted("k"))
+    slow.tell(Resumed("k", order), ResumeFailed("k", order), Parked("k", order), ParkRefused("k", order, "executing"))
+    assert slow.phase("k") is Phase.HOLDING
+    slow.advance(60.0)
+    slow.tell(Resumed("k", order), Parked("k", order))
+    assert slow.phase("k") is Phase.PARKING
+
+
+def test_events_of_unknown_kernels_change_nothing(slow: World):
+    for event in (Wanted("x"), Unwanted("x"), Executing("x", True), Resumed("x", 1), Parked("x", 1), KernelGone("x"), ReleaseAsked("x")):
+        assert slow.tell(event) == []
+
+
+def test_cells_interrupted_during_the_resume_leave_an_idle_holder(slow: World):
+    order = granted(slow)
+    slow.tell(Unwanted("k"))
+    assert slow.phase("k") is Phase.RESUMING
+    slow.tell(Resumed("k", order))
+    slow.advance(60.0)
+    assert slow.last(Park).why == "idle"
+
+
+def test_a_kernel_that_has_just_resumed_is_not_parked_before_its_cells_have_run():
+    world = World(auto=False, idle_timeout=0.0)
+    world.kernels["k"] = world.kernel("k")
+    world.tell(KernelSeen("k", "ana"))
+    order = granted(world)
+    world.tell(Resumed("k", order))
+    assert world.phase("k") is Phase.HOLDING
+    world.tell(Executing("k", True), Unwanted("k"))
+    assert world.phase("k") is Phase.HOLDING
+    world.tell(Executing("k", False))
+    assert world.phase("k") is Phase.PARKING
+
+
+def test_a_failed_resume_frees_the_gpus_and_keeps_the_parked_state(slow: World):
+    holding(slow)
+    slow.advance(60.0)
+    slow.tell(Parked("k", slow.last(Park).order, 77))
+    slow.tell(ResumeFailed("k", granted(slow), "no_room"), Unwanted("k"))
+    record = slow.book.kernels["k"]
+    assert (record.phase, record.gpus, record.home, record.parked_bytes) == (Phase.PARKED, (), ("l0",), 77)
+    assert slow.book.devices.free("local")
+
+
+def test_a_fatally_failed_resume_leaves_a_cold_kernel(slow: World):
+    holding(slow)
+    slow.advance(60.0)
+    slow.tell(Parked("k", slow.last(Park).order, 77))
+    slow.tell(ResumeFailed("k", granted(slow), "lost", fatal=True))
+    record = slow.book.kernels["k"]
+    assert (record.phase, record.gpus, record.home, record.parked_bytes) == (Phase.COLD, (), (), 0)
+
+
+def test_cells_that_came_after_a_failed_resume_wait_anew(slow: World):
+    order = granted(slow)
+    slow.tell(ResumeFailed("k", order, "unwanted"), Wanted("k"))
+    assert slow.last(Grant).order == order + 1
+
+
+def test_a_park_refused_because_a_cell_began_is_tried_again_when_it_ends(slow: World):
+    holding(slow)
+    slow.advance(60.0)
+    slow.tell(ParkRefused("k", slow.last(Park).order, "executing"), Executing("k", True))
+    assert slow.phase("k") is Phase.HOLDING
+    slow.advance(500.0)
+    assert slow.phase("k") is Phase.HOLDING
+    slow.tell(Executing("k", False))
+    slow.advance(60.0)
+    assert slow.phase("k") is Phase.PARKING
+
+
+def test_a_state_that_does_not_fit_is_left_on_the_gpu_for_a_while_and_the_book_says_why():
+    world = World(auto=False, idle_timeout=60.0, park_backoff=300.0)
+    world.kernels["k"] = world.kernel("k")
+    world.tell(KernelSeen("k", "ana"))
+    holding(world)
+    world.advance(60.0)
+    world.tell(ParkRefused("k", world.last(Park).order, "does_not_fit"))
+    assert world.book.kernels["k"].refused == "does_not_fit"
+    mark = len(world.log)
+    world.advance(299.0)
+    assert world.since(mark) == []
+    world.advance(1.0)
+    assert [type(command) for command in world.since(mark)] == [Park]
+
+
+def test_cells_that_come_while_the_state_is_leaving_wait_from_then_on(slow: World):
+    holding(slow)
+    slow.advance(60.0)
+    slow.tell(Wanted("k"))
+    assert slow.phase("k") is Phase.PARKING
+    since = slow.now
+    slow.advance(5.0)
+    slow.tell(Parked("k", slow.last(Park).order))
+    assert slow.phase("k") is Phase.RESUMING
+    assert slow.book.kernels["k"].wanted_since == since
+
+
+# what else happens to it
+
+
+@pytest.mark.parametrize("when", ["WAITING", "RESUMING", "HOLDING", "PARKING", "PARKED"])
+def test_a_kernel_that_ends_frees_everything_in_any_phase(when: str):
+    world = World(auto=False, idle_timeout=60.0)
+    for name in "kb":
+        world.kernels[name] = world.kernel(name)
+        world.tell(KernelSeen(name, name))
+    if when == "WAITING":
+        holding(world, "b")
+        world.tell(Executing("b", True), Wanted("k"))
+    else:
+        order = granted(world)
+        if when != "RESUMING":
+            world.tell(Resumed("k", order), Unwanted("k"))
+        if when in ("PARKING", "PARKED"):
+            world.advance(60.0)
+        if when == "PARKED":
+            world.tell(Parked("k", world.last(Park).order))
+    assert world.phase("k") is Phase(when)
+    world.tell(KernelGone("k"), KernelGone("b"))
+    assert not world.book.kernels
+    assert not world.book.queue()
+    assert len(world.book.devices.free("local")) == 1
+    assert world.book.deadline(world.now) is None
+
+
+def test_a_restart_gives_the_lease_back_and_forgets_the_state():
+    world = World(idle_timeout=None)
+    world.kernel("k")
+    world.run("k")
+    world.restart("k")
+    assert world.phase("k") is Phase.COLD
+    assert world.book.devices.free("local")
+    world.ran("k")
+    assert world.phase("k") is Phase.HOLDING
+
+
+def test_a_grant_that_is_on_its_way_during_a_restart_keeps_its_gpus():
+    world = World(auto=False)
+    kernel = world.kernel("k")
+    world.hear(kernel)
+    world.run("k")
+    world.hear(kernel)
+    world.restart("k")  # before the grant has arrived
+    world.hear(kernel)
+    assert world.phase("k") is Phase.RESUMING
+    assert not world.book.devices.free("local")
+    kernel.cell()
+    kernel.obey()
+    kernel.complete()
+    world.says(kernel)
+    world.hear(kernel)
+    assert world.phase("k") is Phase.HOLDING
+
+
+def test_cells_held_after_a_deny_are_not_those_that_it_ended():
+    world = World(auto=False, gpus=1)
+    kernel = world.kernel("k", count=2)
+    world.hear(kernel)
+    world.run("k")
+    world.hear(kernel)
+    kernel.obey()  # the Deny ends the held cell
+    kernel.cell()  # and another comes before the supervisor's state is sent
+    world.says(kernel)
+    mark = len(world.log)
+    world.hear(kernel)
+    assert [type(command) for command in world.since(mark)] == [Deny]
+
+
+def test_a_release_that_is_asked_parks_an_idle_kernel_at_once():
+    world = World(idle_timeout=None, min_hold=100.0)
+    kernel = world.kernel("k")
+    world.ran("k")
+    kernel.hold = 1000.0
+    world.says(kernel)
+    kernel.release_asked += 1
+    world.says(kernel)
+    assert world.phase("k") is Phase.PARKED
+    assert world.last(Park).why == "asked"
+
+
+def test_a_release_asked_within_a_cell_happens_when_it_ends():
+    world = World(idle_timeout=None)
+    kernel = world.kernel("k")
+    world.run("k")
+    kernel.release_asked += 1
+    world.says(kernel)
+    assert world.phase("k") is Phase.HOLDING
+    world.done("k")
+    assert world.phase("k") is Phase.PARKED
+
+
+def test_a_hold_keeps_an_idle_gpu_until_it_ends():
+    world = World(idle_timeout=60.0)
+    world.kernel("k")
+    world.ran("k")
+    world.tell(HoldAsked("k", 1000.0))
+    world.advance(999.0)
+    assert world.phase("k") is Phase.HOLDING
+    world.advance(1.0)
+    assert world.phase("k") is Phase.PARKED
+
+
+def test_a_hold_can_be_ended():
+    world = World(idle_timeout=60.0)
+    world.kernel("k")
+    world.ran("k")
+    world.tell(HoldAsked("k", 1000.0))
+    world.advance(70.0)
+    world.tell(HoldAsked("k", 0))
+    assert world.phase("k") is Phase.PARKED
+
+
+def test_an_exclusive_gpu_is_kept_for_life():
+    world = World(rung=Rung.EXCLUSIVE, idle_timeout=0.0)
+    kernel = world.kernel("a")
+    world.kernel("b")
+    world.ran("a")
+    world.run("b")
+    kernel.release_asked += 1
+    world.says(kernel)
+    world.advance(1e6)
+    assert (world.phase("a"), world.phase("b")) == (Phase.HOLDING, Phase.WAITING)
+    world.die("a")
+    assert world.phase("b") is Phase.HOLDING
+
+
+# GPUs come and go
+
+
+def test_a_lost_gpu_stays_with_its_holder_and_goes_to_nobody_after():
+    world = World(gpus=2, idle_timeout=60.0)
+    world.kernel("a")
+    world.kernel("b")
+    world.ran("a")
+    world.tell(GpuLost("l0"))
+    world.advance(1000.0)
+    assert world.gpus("a") == ("l0",)
+    world.die("a")
+    world.run("b")
+    assert world.gpus("b") == ("l1",)
+
+
+def test_a_request_that_a_loss_makes_impossible_is_denied():
+    world = World(gpus=2)
+    world.kernel("a")
+    world.kernel("b", count=2)
+    world.run("a")
+    world.run("b")
+    assert world.phase("b") is Phase.WAITING
+    world.tell(GpuLost("l1"))
+    assert world.last(Deny).reason == "impossible_request"
+
+
+def test_a_gpu_that_comes_back_serves_who_waits():
+    world = World(gpus=2)
+    world.tell(GpuLost("l1"))
+    world.kernel("a")
+    world.kernel("b")
+    world.run("a")
+    world.run("b")
+    world.tell(GpuSeen(Gpu("l1", rung=Rung.ANYWHERE)))
+    assert world.gpus("b") == ("l1",)
+
+
+def test_a_machine_that_has_lost_its_gpus_denies_and_does_not_pretend_to_have_none():
+    world = World(gpus=1)
+    world.tell(GpuLost("l0"))
+    world.kernel("k")
+    world.run("k")
+    assert isinstance(world.log[-1], Deny)
