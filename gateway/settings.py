@@ -277,8 +277,8 @@ class LocalBackend(Configurable):
     unasked_launch_timeout = Seconds(
         40.0,
         allow_none=True,
-        help="""The KERNEL_LAUNCH_TIMEOUT that is nobody's wish: stock Jupyter servers send 40 (the default here) with every kernel, so
-        that an administrator's longer launch_timeout would never count. None: each value is a wish.""",
+        help="""The KERNEL_LAUNCH_TIMEOUT, in seconds, that is nobody's wish: stock Jupyter servers send 40 (the default here) with every
+        kernel, so that an administrator's longer launch_timeout would never count. 0: as None, each value is a wish.""",
     ).tag(config=True)
 
     shutdown_grace = Seconds(

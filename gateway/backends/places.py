@@ -5,6 +5,7 @@ Everything lies below one private folder. This module must never follow a folder
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -50,7 +51,8 @@ class Places:
 def private_folder(path: Path) -> Path:
     """``path`` as a folder that this user owns and nobody else may enter."""
     try:
-        path.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
         seen = path.lstat()
         if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid():
             raise SettingError(

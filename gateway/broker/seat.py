@@ -28,12 +28,12 @@ class Seat:
 
     def __init__(self, listener: socket.socket, path: str) -> None:
         self.listener, self._path = listener, path
-        self._inode = os.stat(path).st_ino
+        self._file = _identity(path)
 
     def leave(self) -> None:
         """Nobody finds us there any more."""
         try:
-            if os.stat(self._path).st_ino == self._inode:
+            if _identity(self._path) == self._file:
                 os.unlink(self._path)
         except OSError:
             pass
@@ -101,6 +101,12 @@ async def _ask_to_go(path: str) -> None:
             return
         await asyncio.sleep(0.02)
     raise BrokerUnavailable(f"The broker on {path} has handed over but does not go: end it (`jupyter elastic-gateway status` shows it).")
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """Of the file there now; a file system may give a removed one's number to the next."""
+    seen = os.stat(path)
+    return seen.st_ino, seen.st_ctime_ns
 
 
 def _sit_down(path: str) -> Seat:
