@@ -21,7 +21,7 @@ from .back import Back
 from .cells import Session as PythonCells
 from .cells import Unknown as UnknownCells
 from .commands import call, magic, obey
-from .cuda import NoParking
+from .device import NoParking
 from .front import PLAIN, Front, private
 from .gate import CELL, PASSING, Abort, Effect, Fail, Gate, Hold, Request, Send
 from .idle import IdleWatch

@@ -11,7 +11,7 @@ from typing import Callable, Optional, Sequence
 
 from ..protocol.errors import DeviceError
 from ..protocol.model import Rung
-from .cuda import Device, Done
+from .device import Device, Done
 from .reactor import Reactor, Timer
 
 
