@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 
 from ..protocol.errors import DeviceError, ExecutingError, LeaseError
 from ..protocol.model import LeaseState, Phase
-from .cuda import Device
+from .device import Device
 from .gate import Effect, Gate
 from .messages import seconds
 
