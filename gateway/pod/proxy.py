@@ -52,7 +52,7 @@ class Proxy:
         self.cells = PythonCells() if spec.language == "python" else UnknownCells()
         self.gate = Gate(spec.gpus, self._classify, self._ran)
         sim = spec.simulated
-        self.device = Simulated(self.reactor, sim["park_seconds"], sim["seconds_per_gb"]) if sim else NoParking()
+        self.device = Simulated(self.reactor, sim["park_seconds"], sim["seconds_per_gb"]) if sim else NoParking("parking CUDA state through the driver is not in this version")
         self.lease = Lease(self.gate, self.device, lambda: self.state.pid, self.apply, self._expose, self.changed)
         self.front = Front(self.context, spec, self.signer, self.messages, lambda: self.state.alive, self._request)
         self.link_address = f"ipc://{folder / 'link'}"

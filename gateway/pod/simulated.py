@@ -21,30 +21,38 @@ class Simulated(Device):
         self._headroom = headroom or host_headroom
         self._timer: Optional[Timer] = None
         self.bytes = 0  # what the kernel pretends to have on the GPU
+        self._parked = False
 
     def probe(self) -> tuple[Rung, str]:
         return Rung.ANYWHERE, "simulated"
 
-    def discover(self, pid: int) -> list[int]:
-        return [pid]
+    @property
+    def parked(self) -> bool:
+        return self._parked
+
+    def take(self, gpus: Sequence[str], visible: Sequence[str], done: Callable[[], None]) -> None:
+        done()
 
     def park(self, pid: int, done: Done) -> None:
         if self.bytes > self._headroom():
             done(DeviceError(f"{self.bytes} bytes of GPU memory don't fit into this machine's free memory", reason="does_not_fit"), 0)
             return
-        self._after(done)
+        self._after(done, parked=True)
 
     def resume(self, pid: int, gpus: Sequence[str], done: Done) -> None:
-        self._after(done)
+        self._after(done, parked=False)
 
     def forget(self) -> None:
-        self.bytes = 0
+        self.bytes, self._parked = 0, False
         if self._timer:
             self._timer.cancel()
 
-    def _after(self, done: Done) -> None:
-        cost = self._seconds + self._per_gb * self.bytes / 1e9
-        self._timer = self._reactor.call_later(cost, lambda: done(None, self.bytes))
+    def _after(self, done: Done, parked: bool) -> None:
+        def moved() -> None:
+            self._parked = parked
+            done(None, self.bytes)
+
+        self._timer = self._reactor.call_later(self._seconds + self._per_gb * self.bytes / 1e9, moved)
 
 
 def host_headroom() -> int:
