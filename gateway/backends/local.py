@@ -88,8 +88,12 @@ class LocalMachine(Backend):
         reading, writing = os.pipe2(os.O_CLOEXEC)
         process: subprocess.Popen[bytes] | None = None
         try:
+            spawning = asyncio.ensure_future(asyncio.to_thread(self._spawn, folder, spec, writing))
             try:
-                process = await asyncio.to_thread(self._spawn, folder, spec, writing)
+                process = await asyncio.shield(spawning)
+            except asyncio.CancelledError:
+                process = await spawning  # it can't be stopped halfway
+                raise
             finally:
                 os.close(writing)
             async with asyncio.timeout(self._local.launch_timeout):

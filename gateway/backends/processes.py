@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 Identity = tuple[int, int]  # pid, start in clock ticks since boot
@@ -67,12 +68,16 @@ def send(processes: set[Identity], signum: int) -> set[Identity]:
     return living
 
 
-def kill_all(processes: set[Identity]) -> None:
-    """SIGKILL, each before its children so that none can start another unseen."""
+def kill_all(processes: set[Identity], patience: float = 5.0) -> None:
+    """SIGKILL, each before its children so that none can start another unseen; returns when they have ended (or hang in a driver)."""
+    seen: set[Identity] = set()
     while processes:
         living = send(processes, signal.SIGKILL)
-        born = set().union(*(descendants(pid) for pid, _ in living)) if living else set()
-        processes = born - processes
+        seen |= living
+        processes = set().union(*(descendants(pid) for pid, _ in living)) - seen
+    end = time.monotonic() + patience
+    while any(started(pid) == start for pid, start in seen) and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def user_of(pid: int) -> int | None:
