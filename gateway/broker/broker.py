@@ -25,6 +25,7 @@ from ..leases.events import Command, Deny, Event, Grant, Park, Place
 from ..protocol.errors import ElasticError, ExecutingError, ImpossibleRequest, LeaseError, StaleOrderError, SupervisorLost
 from ..protocol.model import KernelState, Rung
 from ..settings import ElasticGateway, Leases
+from .adoption import dial_all
 from .desk import Desk
 from .link import KernelLink
 from .patrol import Patrol, log_failure
@@ -97,7 +98,7 @@ class Broker:
         except BaseException:
             await self.stop()
             raise
-        self._do(self._patrol.watch_inventory())
+        self._do(self._patrol.watch_inventory(self.adopt))
         self._do(self._patrol.watch_use())
         foreign = self._patrol.foreign
         log.info("generation %d: %d GPUs, %d kernels", self.generation, len(self.book.gpus) - len(foreign), len(self.links))
@@ -135,9 +136,13 @@ class Broker:
             return known
         link = KernelLink(supervisor, self._context)
         await link.open(ROLES[self._kind], self.generation)
+        known = self.links.get(supervisor.kernel_id)
+        if known is not None and not known.gone:  # dialled twice at once
+            link.close()
+            return known
         if not self.running:
             link.close()
-            raise SupervisorLost("the broker has been stopped")
+            raise SupervisorLost("The broker has been stopped.")
         self.add(supervisor, link)
         return link
 
@@ -173,11 +178,11 @@ class Broker:
         record = self.book.kernels[kernel_id]
         if record.executing:
             raise ExecutingError("A cell is running on the GPU: interrupt it, or wait until it ends, and release the GPU then.")
-        await link.call("release")
+        await _call(link, "release")
 
     async def hold(self, kernel_id: str, seconds: float) -> None:
         """Leave the GPU with a kernel for so many seconds although it is idle; 0 ends that."""
-        await self._link(kernel_id).call("hold", seconds=seconds)
+        await _call(self._link(kernel_id), "hold", seconds=seconds)
 
     def policy_changed(self) -> None:
         """``leases`` has been changed: its rules hold from now on. Raises ``SettingError``, and the old rules stay."""
@@ -307,19 +312,11 @@ class Broker:
             self._order(link, "park", why=park.why)
 
     async def _adopt(self, told: list[Event]) -> None:
-        """All at once, so that nobody is granted what a kernel not yet dialled holds."""
-        found = [each for each in await self.backend.find() if each.kernel_id not in self.links]
-        links = [KernelLink(supervisor, self._context) for supervisor in found]
-        answers = await asyncio.gather(*(link.open(ROLES[self._kind], self.generation) for link in links), return_exceptions=True)
-        for supervisor, link, answer in zip(found, links, answers, strict=True):
-            if isinstance(answer, ElasticError):
-                log.error("kernel %s can't be adopted: %s", supervisor.kernel_id, answer)
-            elif isinstance(answer, BaseException):
-                raise answer
-            elif supervisor.kernel_id in self.links:  # registered meanwhile
+        for link in await dial_all(self.backend, self.links, self._context, ROLES[self._kind], self.generation):
+            if link.kernel_id in self.links or not self.running:  # registered, or we were stopped, meanwhile
                 link.close()
             else:
-                told += self._welcome(supervisor, link)
+                told += self._welcome(link.supervisor, link)
         self._tell(told)
 
     # helpers
@@ -335,3 +332,13 @@ class Broker:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(log_failure)
+
+
+async def _call(link: KernelLink, do: str, **fields: Any) -> None:
+    """What the supervisor refuses for a reason of its own is about the lease."""
+    try:
+        await link.call(do, **fields)
+    except ElasticError as exc:
+        if type(exc) is not ElasticError:
+            raise
+        raise LeaseError(str(exc), reason=exc.reason) from None

@@ -63,7 +63,6 @@ class Outside:
         """It is about to end. To be called on our loop."""
         self._broker.forget(kernel_id)
 
-
     def _close(self) -> None:
         """The process ends: nothing may be left half done, nor waited for."""
         if os.getpid() == self._pid:

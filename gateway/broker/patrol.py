@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from ..backends.base import Backend, Claim
@@ -60,13 +60,15 @@ class Patrol:
         told += [events.GpuLost(uuid) for uuid in self._book.gpus if uuid not in there and usable(uuid)]
         return told
 
-    async def watch_inventory(self) -> None:
+    async def watch_inventory(self, adopt: Callable[[], Awaitable[Any]]) -> None:
+        """``adopt`` looks for kernels that didn't answer before."""
         while True:
             await asyncio.sleep(INVENTORY_SECONDS)
             try:
                 self._tell(await self.inventory())
-            except ElasticError as exc:
-                log.warning("the GPUs can't be looked at: %s", exc)
+                await adopt()
+            except (ElasticError, OSError) as exc:
+                log.warning("GPUs and kernels can't be looked at: %s", exc)
             self.find_lost_orders()
 
     # orders

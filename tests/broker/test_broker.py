@@ -264,6 +264,30 @@ def test_a_gateway_that_starts_again_finds_leases_as_they_are() -> None:
     run(story, owner="lab")
 
 
+def test_a_supervisor_that_did_not_answer_is_found_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World) -> None:
+        kernel = FakeSupervisor()
+        world.backend.supervisors.append(kernel)
+        assert await world.broker.adopt() == []
+        assert world.broker.links == {}
+        kernel.listen()
+        await world.broker.adopt()
+        assert set(world.broker.links) == {"k1"}
+
+    run(story)
+
+
+def test_a_kernel_that_is_dialled_twice_at_once_has_one_line() -> None:
+    async def story(world: World) -> None:
+        kernel = FakeSupervisor().listen()
+        world.backend.supervisors.append(kernel)
+        one, two, _ = await asyncio.gather(world.broker.dial(kernel), world.broker.dial(kernel), world.broker.adopt())
+        assert one is two is world.broker.links["k1"]
+        await world.until(lambda: len(kernel._dialers) == 1)
+
+    run(story)
+
+
 def test_an_older_broker_that_is_refused_lets_go() -> None:
     async def story(world: World) -> None:
         kernel = await world.kernel()
@@ -322,6 +346,10 @@ def test_release_takes_the_gpu_from_an_idle_kernel_and_never_from_one_that_execu
         await world.until(lambda: not world.lease()["executing"])
         await world.broker.release("k1")
         await world.phase(kernel, Phase.PARKED)
+        kernel.refuse["release"] = "not_holding"
+        with pytest.raises(LeaseError) as refused:
+            await world.broker.release("k1")
+        assert refused.value.reason == "not_holding"
         with pytest.raises(LeaseError):
             await world.broker.release("nobody")
 
