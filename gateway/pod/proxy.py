@@ -68,7 +68,7 @@ class Proxy:
         self._dirty = True
         self._closing = self._restarting = self._ending = False
         self._busy_since = time.monotonic()
-        self._idle = IdleWatch(time.monotonic())
+        self._idle: IdleWatch[tuple[Request, list[Part], list[Part]]] = IdleWatch(time.monotonic())
         self._iopub_live = False
         self._nudge: Optional[Timer] = None
         self._kernel_started()
@@ -156,10 +156,11 @@ class Proxy:
         self.state.exit_code = code
         self.state.reason = "" if self._closing and not code else child.reason(code)
         log.info("kernel process %d ended: %s", child.pid, self.state.reason or "as asked")
+        for answered in self._idle.rest():
+            self._close(*answered)
         self.apply(self.gate.gone(self.state.reason, asked=self._closing))
         self.lease.kernel_gone()
         self.cells.reset()
-        self._idle.reset()
         self.changed()
         if self._ending:
             self.reactor.stop()
@@ -268,7 +269,8 @@ class Proxy:
             self.back.send("control", OWN, self.messages.make("interrupt_request", {}))
         else:
             child.signal(2)
-        self.reactor.call_later(0.05, self._poke)
+        for delay in (0.05, 0.3, 1.0):  # on a busy machine the signal may come after the first
+            self.reactor.call_later(delay, self._poke)
 
     def _poke(self) -> None:
         if self.state.alive and self.gate.ready:
@@ -298,13 +300,16 @@ class Proxy:
                 if self._iopub_live:
                     self._kernel_ready()
             return
-        if channel != "stdin":
-            request = self.gate.replied(str(parent.get("msg_id")))
-            if request is not None and request.msg_type == CELL:
-                self._idle.replied(request)
-                self._touch()
-            self.changed()
-        self._route(channel, envelope, parts, "input_request" if channel == "stdin" else "reply")
+        if channel == "stdin":
+            self._route("stdin", envelope, parts, "input_request")
+            return
+        request = self.gate.replied(str(parent.get("msg_id")))
+        self.changed()
+        if request is not None and request.msg_type == CELL:
+            self._touch()
+            if not self._idle.replied(request.msg_id, (request, envelope, parts)):
+                return
+        self._route(channel, envelope, parts, "reply")
 
     def _route(self, channel: str, envelope: list[Part], parts: list[Part], msg_type: str) -> None:
         if envelope[:1] == [PLAIN]:
@@ -323,9 +328,12 @@ class Proxy:
             return  # meant for us: the front says its own welcome
         if msg_type == "status" and loads(parts[3]).get("execution_state") == "idle":
             msg_id = str(loads(parts[1]).get("msg_id"))
-            self._idle.idle(msg_id, running=msg_id in self.gate.in_flight)
+            waiting = self._idle.idle(msg_id, running=msg_id in self.gate.in_flight)
+            if waiting is not None:
+                self._route("shell", waiting[1], waiting[2], "reply")
         self.front.publish(parts, wrapped=frames)
-        self.link.publish("iopub", parts, msg_type)
+        for piece in self.messages.pieces(parts) if msg_type == "stream" else [parts]:
+            self.link.publish("iopub", piece, msg_type)
 
     def publish(self, parts: list[Part], msg_type: str) -> None:
         """A message of our own, on iopub to everybody."""
@@ -386,6 +394,11 @@ class Proxy:
         self.reactor.call_later(1.0, self._look)
         if self.process.child is not None and self.process.child.pidfd is None and self.state.alive:
             self._reap()
-        for request in self._idle.lost(time.monotonic()):
+        for lost in self._idle.lost(time.monotonic()):
             log.warning("the idle of a cell was lost; told in the kernel's place")
-            self.publish(self.messages.status("idle", request.parts[0]), "status")
+            self._close(*lost)
+
+    def _close(self, request: Request, envelope: list[Part], parts: list[Part]) -> None:
+        """A reply whose idle won't come: send both."""
+        self._route("shell", envelope, parts, "reply")
+        self.publish(self.messages.status("idle", request.parts[0]), "status")
