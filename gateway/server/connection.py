@@ -93,14 +93,14 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
             return
         if header["msg_type"].endswith("_request"):
             self._asked[header["msg_id"]] = channel, bytes(parts[0])
-        if self.link is not None:
-            self.link.send(self.session_id, channel, parts, m)
-        elif self.kernel_manager.expected:
-            self._keep(channel, parts, m)
-        else:
+        if self.kernel_manager.dead:
             if m is not None:
                 self.taken(m)
             self._fail_asked(*self.kernel_manager.obituary)
+        elif self.link is not None:
+            self.link.send(self.session_id, channel, parts, m)
+        else:
+            self._keep(channel, parts, m)
 
     def pong(self, data: bytes) -> None:
         """The client's websocket has read everything up to the number in ``data``."""

@@ -17,6 +17,9 @@ class NoContents(AsyncContentsManager):
     def info_string(self) -> str:
         return "A gateway: it serves kernels, no notebooks."
 
+    def get_extra_handlers(self) -> list[Any]:
+        return []  # the stock ones serve files
+
     def get_kernel_path(self, path: str, model: Any = None) -> str:
         """The folder part of a session's path, which the kernel manager turns into a working folder where it exists."""
         return path.rpartition("/")[0] if path else ""

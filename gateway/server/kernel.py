@@ -47,6 +47,7 @@ class ElasticKernelManager(ServerKernelManager):
         self.websockets: set[ElasticWebsocketConnection] = set()
         self.user = ""
         self.coming = True  # no line yet, but one is on its way
+        self.dead = False  # given up: who sends something is told why at once
         self.obituary = ("KernelDied", "The kernel has not been started.")
         self.link: KernelLink | None = None
         self._state = KernelState()
@@ -72,11 +73,6 @@ class ElasticKernelManager(ServerKernelManager):
     # what the mapping kernel manager asks
 
     @property
-    def expected(self) -> bool:
-        """What is sent to it now will be answered by it, if later."""
-        return self.coming or self.link is not None
-
-    @property
     def pending(self) -> bool:
         """It is being started, restarted or ended."""
         return not self.ready.done()
@@ -96,17 +92,17 @@ class ElasticKernelManager(ServerKernelManager):
             async with self._one_at_a_time():
                 await self._launch(**kwargs)
         except BaseException as exc:
+            self._lose_link()
             self._give_up(exc)
             if self.provisioner is not None:
                 await self.provisioner.cleanup(restart=False)
-                self._lose_link()
             raise
 
     @emit_kernel_action_event(success_msg="Kernel {kernel_id} was restarted.")
     async def restart_kernel(self, now: bool = False, newports: bool = False, **kwargs: Any) -> None:
         """A new process under the same supervisor, or a new supervisor where that one is gone. Browsers stay connected. Returns once
         the kernel answers."""
-        self.coming = self.link is None
+        self.coming, self.dead = self.link is None, False
         try:
             async with self._one_at_a_time():
                 await self._end_process(self.shutdown_wait_time if not now else 0.0, restart=True)
@@ -160,6 +156,8 @@ class ElasticKernelManager(ServerKernelManager):
         self._worked = link.state.ready
         self.ready.set_result(None)
         self.start_restarter()
+        if not link.state.alive:
+            self._give_up(KernelDied(link.state.reason or "The kernel process has ended."))
 
     def detach(self) -> None:
         """The gateway stops, the kernel does not."""
@@ -173,12 +171,12 @@ class ElasticKernelManager(ServerKernelManager):
         self.parent.notify_connect(self.kernel_id)
         if self.link is not None and self.link.connected:
             websocket.attach(self.link)
-            if not self._state.alive and not self.pending:
+            if self.dead:
                 websocket.say(status("dead"))
-        elif self.coming or self.link is not None:
-            websocket.wait()
-        else:
+        elif self.dead:
             websocket.fail(*self.obituary)
+        else:
+            websocket.wait()
 
     def left(self, websocket: ElasticWebsocketConnection) -> None:
         if websocket in self.websockets:
@@ -326,15 +324,17 @@ class ElasticKernelManager(ServerKernelManager):
 
     def _died(self) -> None:
         """The process has ended unasked; the supervisor has closed its cells with the reason."""
-        restarting = self._restarter is not None and self._restarter.died(self._worked)
-        for websocket in list(self.websockets):
-            websocket.say(status("autorestarting" if restarting else "dead"))
+        if self._restarter is not None and self._restarter.died(self._worked):
+            for websocket in list(self.websockets):
+                websocket.say(status("autorestarting"))
+        else:
+            self._give_up(KernelDied(self._state.reason))
 
     def _give_up(self, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):
             error = LaunchError("The start was cancelled.")
         self.reason = str(error) or type(error).__name__
-        self.execution_state, self.coming = "dead", False
+        self.execution_state, self.coming, self.dead = "dead", False, True
         self.obituary = (type(error).__name__, self.reason)
         if not isinstance(error, ElasticError):
             self.log.error("Kernel %s: %s", self.kernel_id, self.reason, exc_info=error)

@@ -117,20 +117,20 @@ class Mapping(Configurable):
 class Kernel(Configurable):
     """What a connection asks of its kernel manager."""
 
-    def __init__(self, link: Link | None = None, expected: bool = True) -> None:
+    def __init__(self, link: Link | None = None, dead: bool = False) -> None:
         super().__init__(parent=Mapping())
         self.kernel_id, self.link = "k1", link
-        self.expected = expected
+        self.dead = dead
         self.obituary = ("LaunchError", "it has no legs")
         self.gone: list[Any] = []
 
     def joined(self, websocket: Any) -> None:
         if self.link is not None:
             websocket.attach(self.link)
-        elif self.expected:
-            websocket.wait()
-        else:
+        elif self.dead:
             websocket.fail(*self.obituary)
+        else:
+            websocket.wait()
 
     def left(self, websocket: Any) -> None:
         self.gone.append(websocket)

@@ -27,13 +27,13 @@ def story(
     protocol: str | None,
     tell: Callable[[Connection, Socket, Kernel], Coroutine[Any, Any, None]],
     link: Link | None = None,
-    expected: bool = True,
+    dead: bool = False,
     after: int | None = None,
 ) -> None:
     """Run ``tell(connection, socket, kernel)`` on a loop of its own, with an open websocket."""
 
     async def run() -> None:
-        kernel, socket = Kernel(link, expected), Socket(protocol)
+        kernel, socket = Kernel(link, dead), Socket(protocol)
         connection = Connection(parent=kernel, websocket_handler=socket)
         connection.session_id, connection.after = "s1", after
         connection.open()
@@ -174,7 +174,7 @@ def test_a_start_that_fails_closes_every_request_with_the_reason_but_for_kernel_
         connection.handle_incoming_message(frame(protocol, request()))
         connection.handle_incoming_message(frame(protocol, request("inspect_request", "m2"), m=2))
         connection.handle_incoming_message(frame(protocol, request("kernel_info_request", "m3"), m=3))
-        kernel.expected = False
+        kernel.dead = True
         connection.fail("LaunchError", "it has no legs")
         await turn()
         said = [(m["type"], m["parent"], m["content"].get("evalue") or m["content"].get("execution_state")) for m in socket.messages()]
@@ -199,7 +199,7 @@ def test_a_cell_sent_to_a_dead_kernel_is_answered(protocol):
         await turn()
         assert ("execute_reply", "late") in [(m["type"], m["parent"]) for m in socket.messages()]
 
-    story(protocol, tell, expected=False)
+    story(protocol, tell, dead=True)
 
 
 def test_stop_before_the_kernel_is_up_ends_the_cells_that_wait():
