@@ -139,7 +139,6 @@ class Book(Ledger):
     def _grant(self, record: KernelRecord, gpus: tuple[str, ...], now: float) -> None:
         self._leave(record)
         self.devices.take(record, gpus, now)
-        record.granted = True
         self._move(record, Phase.RESUMING, now)
         self._command(record, events.Grant(record.kernel_id, self._order + 1, gpus))
 

@@ -37,7 +37,6 @@ def choose(
     quota = _Quota(devices, usage, policy, now)
     for waiter in queue.order(node, policy.turn(), now):
         if not whole and not supply:
-            out.again = min(out.again, supply.next())
             break
         allowed = quota.allows(waiter)
         if allowed and _grant(waiter, devices, supply, out):

@@ -87,7 +87,7 @@ class Devices:
 
     def owned(self, record: KernelRecord) -> list[str]:
         """Those of its GPUs that come free when it is parked."""
-        return [uuid for uuid in record.gpus if self.owner[uuid] is record and self.usable(uuid)]
+        return [uuid for uuid in record.gpus if self.owner[uuid] is record]
 
     def file(self, record: KernelRecord) -> None:
         """The record's phase, or what it runs, has changed."""

@@ -94,7 +94,7 @@ class Ledger:
             event.kernel_id, event.user, event.count, event.node, event.name, event.display,
             seq=self._seq if old is None else old.seq,
             since=old.since if same else now - event.phase_for,
-            granted=old is not None and old.granted and old_gpus == gpus,
+            granted=phase not in WITH_GPUS or (old is not None and old.granted and old_gpus == gpus),
             order=0 if old is None else old.order,
             parked_bytes=event.parked_bytes,
             wanted=event.wanted or waits,
@@ -233,7 +233,7 @@ class Ledger:
     def _hold_asked(self, event: events.HoldAsked, now: float) -> None:
         if record := self.kernels.get(event.kernel_id):
             record.hold_until = now + event.seconds if event.seconds > 0 else -math.inf
-            record.release_asked = False
+            record.release_asked = record.release_asked and event.seconds <= 0
             self._touched[record] = None
 
     # moves

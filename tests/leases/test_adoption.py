@@ -26,7 +26,7 @@ def test_leases_are_as_before_after_a_broker_is_killed():
         world.kernel(name)
         world.run(name)
     world.done("b")
-    world.ran("a") if world.phase("a") is not Phase.HOLDING else world.done("a")
+    world.run("b")
     before = {name: (record.phase, record.gpus, record.home) for name, record in world.book.kernels.items()}
     world.reborn()
     assert {name: (record.phase, record.gpus, record.home) for name, record in world.book.kernels.items()} == before
@@ -34,9 +34,17 @@ def test_leases_are_as_before_after_a_broker_is_killed():
 
 def test_an_adopted_holder_keeps_its_gpu_and_its_idle_time():
     world = empty(idle_timeout=60.0)
-    world.tell(held("a", "l0", phase_for=100.0, idle_for=50.0), KernelSeen("b", "bo", phase=Phase.WAITING, wanted=True))
-    world.book.validate()
-    assert [type(command) for command in world.log] == [Park]
+    world.tell(held("a", "l0", phase_for=100.0, idle_for=50.0))
+    assert world.gpus("a") == ("l0",)
+    assert world.book.deadline(world.now) == 10.0
+
+
+def test_an_adopted_holder_has_had_its_minimum_hold_before():
+    world = empty(min_hold=60.0)
+    world.tell(held("a", "l0", phase_for=50.0, idle_for=50.0), KernelSeen("b", "bo", phase=Phase.WAITING, wanted=True))
+    assert world.log == []
+    world.advance(10.0)
+    assert world.last(Park).kernel_id == "a"
 
 
 def test_an_adopted_hold_goes_on():
@@ -116,6 +124,26 @@ def test_hearing_of_a_kernel_again_replaces_what_was_known():
     world.tell(KernelSeen("a", "ana", phase=Phase.COLD))  # a new link: the grant was lost with the old one
     assert world.phase("a") is Phase.COLD
     assert world.book.devices.free("local")
+
+
+def test_a_park_on_its_way_outlives_what_an_older_state_says():
+    world = empty(idle_timeout=60.0)
+    world.tell(held("a", "l0"))
+    world.advance(60.0)
+    order = world.last(Park).order
+    world.tell(held("a", "l0", order=order - 1))
+    assert world.phase("a") is Phase.PARKING
+    world.tell(Parked("a", order))
+    assert world.phase("a") is Phase.PARKED
+
+
+def test_a_gpu_that_two_hold_is_not_expected_from_the_one_that_leaves():
+    world = empty(gpus=2)
+    world.tell(held("a", "l0"), held("b", "l0", executing=True))
+    world.kernels["d"] = world.kernel("d")
+    world.tell(held("d", "l1"))
+    world.tell(KernelSeen("c", "c", phase=Phase.WAITING, wanted=True))
+    assert [command.kernel_id for command in world.log] == ["a", "d"]
 
 
 def test_an_order_on_its_way_outlives_what_an_older_state_says():

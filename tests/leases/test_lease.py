@@ -270,6 +270,20 @@ def test_a_park_refused_because_a_cell_began_is_tried_again_when_it_ends(slow: W
     assert slow.phase("k") is Phase.PARKING
 
 
+def test_a_refused_park_counts_as_use():
+    world = World(auto=False, idle_timeout=60.0)
+    world.kernel("k")
+    world.settle()
+    holding(world)
+    world.advance(60.0)
+    world.tell(ParkRefused("k", world.last(Park).order, "executing"), Executing("k", False))
+    mark = len(world.log)
+    world.advance(59.0)
+    assert world.since(mark) == []
+    world.advance(1.0)
+    assert world.phase("k") is Phase.PARKING
+
+
 def test_a_state_that_does_not_fit_is_left_on_the_gpu_for_a_while_and_the_book_says_why():
     world = World(auto=False, idle_timeout=60.0, park_backoff=300.0)
     world.kernels["k"] = world.kernel("k")
@@ -368,6 +382,36 @@ def test_cells_held_after_a_deny_are_not_those_that_it_ended():
     assert [type(command) for command in world.since(mark)] == [Deny]
 
 
+def test_a_wait_that_is_interrupted_before_its_deny_arrives_may_begin_again():
+    world = World(auto=False, queue_timeout=5.0)
+    for name in "ab":
+        world.kernel(name)
+    world.run("a")
+    world.settle()
+    world.run("b")
+    world.settle()
+    world.advance(5.0)
+    assert world.phase("b") is Phase.COLD
+    world.cancel("b")
+    world.hear(world.kernels["b"])
+    world.kernels["b"].inbox.clear()
+    world.run("b")
+    world.hear(world.kernels["b"])
+    assert world.queue() == ["b"]
+
+
+def test_a_deny_on_its_way_during_a_restart_still_counts():
+    world = World(auto=False)
+    kernel = world.kernel("k", count=2)
+    world.run("k")
+    world.hear(kernel, newest=True)
+    order = world.last(Deny).order
+    world.tell(KernelSeen("k", "ana", count=2, wanted=True, order=order - 1))
+    assert len(world.log) == 1
+    world.tell(KernelSeen("k", "ana", count=2, wanted=True, order=order))
+    assert len(world.log) == 2
+
+
 def test_a_release_that_is_asked_parks_an_idle_kernel_at_once():
     world = World(idle_timeout=None, min_hold=100.0)
     kernel = world.kernel("k")
@@ -378,6 +422,28 @@ def test_a_release_that_is_asked_parks_an_idle_kernel_at_once():
     world.says(kernel)
     assert world.phase("k") is Phase.PARKED
     assert world.last(Park).why == "asked"
+
+
+def test_a_release_is_for_once():
+    world = World(idle_timeout=None)
+    kernel = world.kernel("k")
+    world.ran("k")
+    kernel.release_asked += 1
+    world.says(kernel)
+    world.ran("k")
+    assert world.phase("k") is Phase.HOLDING
+
+
+def test_a_hold_asked_after_a_release_takes_it_back():
+    world = World(idle_timeout=None)
+    kernel = world.kernel("k")
+    world.run("k")
+    kernel.release_asked += 1
+    world.says(kernel)
+    kernel.hold = 50.0
+    world.says(kernel)
+    world.done("k")
+    assert world.phase("k") is Phase.HOLDING
 
 
 def test_a_release_asked_within_a_cell_happens_when_it_ends():

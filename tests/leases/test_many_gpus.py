@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.leases.events import Deny, Grant, Park
+from gateway.leases.events import Deny, Executing, Grant, KernelGone, Park
 from gateway.leases.policy import Policy
 from gateway.protocol.model import Phase
 
@@ -77,6 +77,20 @@ def test_then_gpus_are_gathered_for_it():
     assert {world.phase("a"), world.phase("d")} == {Phase.WAITING}
     world.done("c")
     assert len(world.gpus("big")) == 2
+
+
+def test_also_those_of_kernels_that_have_been_idle_for_long():
+    world = World(gpus=2, reserve_after=60.0)
+    for name in "ac":
+        world.kernel(name)
+        world.run(name)
+    world.done("a")
+    world.kernel("big", count=2)
+    world.run("big")
+    world.advance(59.0)
+    assert parks(world) == []
+    world.advance(1.0)
+    assert parks(world) == ["a"]
 
 
 def test_a_big_one_does_not_starve_behind_a_stream_of_small_ones():
@@ -163,6 +177,68 @@ def test_also_on_those_of_other_nodes():
     assert world.phase("a2") is Phase.WAITING
     world.done("a1")
     assert world.gpus("a2") == ("f0",)
+
+
+def test_its_own_kernels_gpu_may_be_the_very_one_it_gets():
+    world = World(gpus=2, gpus_per_user=1)
+    world.kernel("b1", "bo")
+    world.run("b1")
+    world.kernel("a1", "ana")
+    world.ran("a1")
+    world.kernel("a2", "ana")
+    world.run("a2")
+    assert parks(world) == ["a1"]
+    assert world.gpus("a2") == world.book.kernels["a1"].home
+
+
+def test_own_and_other_kernels_may_have_to_give_way_together():
+    world = World(gpus=2, gpus_per_user=2)
+    world.kernel("a1", "ana")
+    world.ran("a1")
+    world.kernel("b1", "bo")
+    world.ran("b1")
+    world.kernel("a2", "ana", count=2)
+    world.run("a2")
+    assert sorted(parks(world)) == ["a1", "b1"]
+    assert len(world.gpus("a2")) == 2
+
+
+def test_the_minimum_hold_of_own_kernels_is_waited_for():
+    world = World(gpus=1, nodes=("near", "far"), gpus_per_user=1, min_hold=30.0)
+    world.kernel("a1", "ana", node="near")
+    world.ran("a1")
+    world.kernel("a2", "ana", node="far")
+    world.run("a2")
+    assert world.phase("a2") is Phase.WAITING
+    world.advance(30.0)
+    assert world.phase("a2") is Phase.HOLDING
+
+
+def test_a_quota_holds_for_gpus_that_come_free_together():
+    world = World(gpus=2, gpus_per_user=1)
+    world.kernel("b", "bo", count=1)
+    world.kernel("c", "cy", count=1)
+    world.run("b")
+    world.run("c")
+    for name in ("a1", "a2"):
+        world.kernel(name, "ana")
+        world.run(name)
+    del world.kernels["b"], world.kernels["c"]
+    world.tell(KernelGone("b"), KernelGone("c"))
+    assert [world.phase(name) for name in ("a1", "a2")] == [Phase.HOLDING, Phase.WAITING]
+
+
+def test_a_quota_holds_for_holders_that_could_give_way_together():
+    world = World(gpus=2, gpus_per_user=1)
+    for name in "bc":
+        world.kernel(name)
+        world.run(name)
+    for name in ("a1", "a2"):
+        world.kernel(name, "ana")
+        world.run(name)
+    world.auto = False
+    world.tell(Executing("b", False), Executing("c", False))
+    assert len(parks(world)) == 1
 
 
 def test_but_not_for_a_gpu_that_cannot_be_had():

@@ -87,6 +87,17 @@ def test_two_waiters_displace_two_idle_holders():
     assert world.phase("c") is world.phase("d") is Phase.HOLDING
 
 
+def test_also_when_both_begin_to_wait_at_the_same_moment():
+    world = World(gpus=2)
+    hold(world, "a", "b")
+    world.auto = False
+    for name in "cd":
+        world.kernel(name)
+        world.hear(world.kernels[name])
+    world.tell(Wanted("c"), Wanted("d"))
+    assert sorted(parks(world)) == [("a", "reclaimed"), ("b", "reclaimed")]
+
+
 def test_minimum_hold_is_waited_for_and_the_deadline_says_when():
     world = World(min_hold=30.0)
     world.kernel("a")
@@ -349,17 +360,22 @@ def test_where_states_resume_anywhere_a_busy_home_does_not_matter():
 
 def test_a_state_never_resumes_on_another_flavor():
     world = World(gpus=1, idle_timeout=1.0)
-    world.tell(GpuSeen(Gpu("big", flavor="big", rung=Rung.ANYWHERE)))
     hold(world, "a", apart=2.0)
     world.kernel("b")
-    for name in "b":
-        world.run(name)
-    home = world.book.kernels["a"].home
-    while world.gpus("b") != home:  # whichever b took first, hold the home
-        world.restart("b")
-        world.kernel("c")
-        world.run("c")
-        world.run("b")
+    world.run("b")
+    world.tell(GpuSeen(Gpu("big", flavor="big", rung=Rung.ANYWHERE)))
+    world.run("a")
+    assert world.phase("a") is Phase.WAITING
+    world.done("b")
+    assert world.gpus("a") == ("l0",)
+
+
+def test_a_state_resumes_only_where_the_driver_can():
+    world = World(gpus=1, idle_timeout=1.0)
+    hold(world, "a", apart=2.0)
+    world.kernel("b")
+    world.run("b")
+    world.tell(GpuSeen(Gpu("old", rung=Rung.SAME_GPU)))
     world.run("a")
     assert world.phase("a") is Phase.WAITING
 

@@ -159,6 +159,17 @@ class Stories(RuleBasedStateMachine):
         assert not any(record.contested for record in book.kernels.values()), "nobody was ever granted what another held"
 
     @invariant()
+    def no_gpu_lies_idle_that_a_waiter_could_have(self) -> None:
+        if not hasattr(self, "world") or self.world.book.policy.gpus_per_user is not None:
+            return
+        book = self.world.book
+        for node in self.nodes:
+            line = [record for record in book.queue() if record.node == node]
+            if all(record.count == 1 for record in line):
+                for record in line:
+                    assert all(pool.isdisjoint(book.devices.free(node)) for pool in book.devices.pools(record))
+
+    @invariant()
     def no_gpu_has_two_holders_in_truth(self) -> None:
         if not hasattr(self, "world"):
             return

@@ -167,6 +167,12 @@ class World:
                 continue
             self.log.append(command)
             kernel = self.kernels[command.kernel_id]
+            if isinstance(command, Park):
+                assert not self.book.kernels[command.kernel_id].busy, "a busy kernel is never parked"
+            elif isinstance(command, Grant):
+                limit, user = self.book.policy.gpus_per_user, kernel.user
+                assert limit is None or self.book.usage.held(user) <= limit, "nobody is granted more than the quota"
+                assert not any(set(other.gpus) & set(command.gpus) for other in self.kernels.values()), "only free GPUs are granted"
             kernel.sent = command
             kernel.inbox.append(command)
         if self.auto:
