@@ -9,7 +9,9 @@ import uuid
 from datetime import datetime, timezone
 from typing import Any, Optional
 
-from ..protocol.wire import Part, dumps
+from ..protocol.wire import Part, dumps, loads
+
+PIECE = 1 << 20  # characters of one stream message to a browser
 
 
 class Messages:
@@ -52,6 +54,14 @@ class Messages:
             "transient": {"display_id": display_id},
         }
         return self.make("update_display_data" if update else "display_data", content, parent)
+
+    def pieces(self, stream: list[Part]) -> list[list[Part]]:
+        """A stream message as several of at most ``PIECE`` characters, so that a browser can take them one by one; most are one."""
+        if len(stream[3]) <= PIECE:
+            return [stream]
+        content = loads(stream[3])
+        text = content["text"]
+        return [self.make("stream", {**content, "text": text[at : at + PIECE]}, stream[1]) for at in range(0, len(text), PIECE)]
 
     def stderr(self, parent: Part, text: str) -> list[Part]:
         return self.make("stream", {"name": "stderr", "text": text}, parent)
