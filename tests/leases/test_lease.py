@@ -276,8 +276,8 @@ def test_a_refused_park_counts_as_use():
     world.settle()
     holding(world)
     world.advance(60.0)
-    world.tell(ParkRefused("k", world.last(Park).order, "executing"), Executing("k", False))
     mark = len(world.log)
+    world.tell(ParkRefused("k", world.last(Park).order, "executing"), Executing("k", False))
     world.advance(59.0)
     assert world.since(mark) == []
     world.advance(1.0)
