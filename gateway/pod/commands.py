@@ -20,7 +20,7 @@ def obey(proxy: Proxy, order: dict[str, Any]) -> None:
     """An order of the broker, newer than any before."""
     do, epoch = order["do"], order["epoch"]
     if do == "grant":
-        proxy.lease.grant(order["gpus"], epoch)
+        proxy.lease.grant(order["gpus"], order.get("visible") or order["gpus"], epoch)
     elif do == "park":
         proxy.lease.park(epoch)
     elif do == "deny":

@@ -1,61 +1,313 @@
-"""What a supervisor asks of the driver: to take a kernel's CUDA state off its GPUs and to bring it back.
+"""A kernel's CUDA state on real GPUs: parked and resumed by a helper process, and brought to a true state whatever happens to that.
 
-This is the interface that every device follows, real or simulated. An implementation must never block: it calls back when it is
-done. It must never try a restore that may not fit, because a failed one is fatal.
+Nothing here waits: requests go out, answers come by the loop, and a driver call that doesn't come back is an alarm, no more. It
+must never load the driver into the supervisor, and never say that a GPU is free because something failed.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Callable, Optional, Sequence
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Optional
 
 from ..protocol.errors import DeviceError
+from ..protocol.ladder import Facts, rung, version
 from ..protocol.model import Rung
+from .device import Device, Done
+from .driver import CHECKPOINTED, RUNNING
+from .helper import Fields, Helper
+from .parking import RESTART, UNFIT
+from .reactor import Reactor, Timer
 
-Done = Callable[[Optional[DeviceError], int], None]  # (error, bytes that were moved)
+log = logging.getLogger(__name__)
+
+ALARM_SECONDS = 30.0  # for one step of the driver's, beside a second for each of
+ALARM_BYTES = 1 << 30
+LOCK_SECONDS = 5.0  # for GPU work that was submitted and isn't done
+LOOK_SECONDS = 2.0  # for a look at the GPUs before a kernel first runs
+FREEZE_SECONDS = 10.0  # for making a kernel safe to kill
+HELPERS = 5  # that may die in one operation
+HANGS_WHEN_KILLED = (595,)  # drivers from here on have hung machines whose restored processes were killed (NVIDIA/cuda-checkpoint#53)
 
 
-class Device(ABC):
-    """The GPUs of one kernel, as the driver lets its parent handle them."""
+@dataclass
+class Parked:
+    """What lies in host memory. Process ids go with their start; sizes are bytes by process id and GPU."""
 
-    @abstractmethod
+    processes: list[list[int]]
+    sizes: dict[str, dict[str, int]]
+    bytes: int
+    home: list[str]
+    bound: bool  # further processes have begun with CUDA and hold no state
+
+
+@dataclass
+class Operation:
+    """A park or a resume under way, as far as its helper has told."""
+
+    do: str
+    goal: int  # the state to go back to where it fails
+    done: Done
+    fields: dict[str, Any]
+    processes: list[list[int]] = field(default_factory=list)  # those that were touched
+    before: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, dict[str, int]] = field(default_factory=dict)
+    step: str = "look for processes with CUDA state"
+    since: float = field(default_factory=time.monotonic)  # of this step
+    helpers: int = 1
+    timer: Optional[Timer] = None
+
+
+class CudaDevice(Device):
+    """``mark``: what is in the environment of each of the kernel's processes ("NAME=value"). ``changed()``: rung or alarm have."""
+
+    def __init__(
+        self, reactor: Reactor, count: int, mark: str, changed: Callable[[], None],
+        alarm_seconds: float = ALARM_SECONDS, lock_seconds: float = LOCK_SECONDS,
+    ) -> None:  # fmt: skip
+        self._reactor, self._mark, self._changed = reactor, mark, changed
+        self._alarm_seconds, self._lock_seconds = alarm_seconds, lock_seconds
+        self._facts = Facts(count=count)
+        self._flags: dict[str, dict[str, bool]] = {}  # by GPU
+        self._missing: Optional[str] = None  # why nothing can be parked; None: the driver has not answered yet
+        self._deaths = 0  # of helpers, before the driver has answered
+        self._life = 0  # counts kernel processes
+        self._gpus: list[str] = []
+        self._visible: Optional[frozenset[str]] = None
+        self._floor: dict[str, int] = {}  # used on them before the kernel had anything there
+        self._parked: Optional[Parked] = None
+        self._operation: Optional[Operation] = None
+        self._restored = False  # the kernel process lives on after a restore
+        self._helper: Optional[Helper] = None
+        self._ask("probe", self._probed)
+
+    # what it is
+
     def probe(self) -> tuple[Rung, str]:
-        """The rung of the ladder that this machine reaches, and why not a better one. Called once at start."""
+        if self._missing is None or self._missing:
+            return Rung.EXCLUSIVE, self._missing or "NVIDIA's driver has not answered yet"
+        hidden = self._visible is not None and not self._visible >= self._flags.keys()
+        return self._rung(replace(self._facts, masked=hidden))
 
-    @abstractmethod
-    def discover(self, pid: int) -> list[int]:
-        """Process ids of the kernel and its descendants that hold CUDA state. Called before each park."""
+    def _rung(self, facts: Facts) -> tuple[Rung, str]:
+        """Of the worst of its GPUs, or before it has any, of the best there is."""
+        words = {uuid: rung(replace(facts, **flags)) for uuid, flags in self._flags.items()}
+        ours = [words[uuid] for uuid in self._gpus if uuid in words]
+        return max(ours, key=_rank) if ours else min(words.values(), key=_rank)
 
-    @abstractmethod
-    def park(self, pid: int, done: Done) -> None:
-        """Move the state of all of the kernel's processes to host memory. Called only while no cell runs.
+    @property
+    def parked(self) -> bool:
+        return self._parked is not None
 
-        On an error the state is where it was, unless ``DeviceError.fatal``.
-        """
+    # what it does
 
-    @abstractmethod
-    def resume(self, pid: int, gpus: Sequence[str], done: Done) -> None:
-        """Bring the state back onto ``gpus`` (UUIDs, in the order of those it left). Called once those are granted."""
+    def take(self, gpus: Sequence[str], visible: Sequence[str], done: Callable[[], None]) -> None:
+        self._gpus, self._floor, self._visible = list(gpus), {}, frozenset(visible)
+        go = self._once(done)
 
-    @abstractmethod
-    def forget(self) -> None:
-        """The kernel process has ended, and all of its state; an operation under way must not call back any more."""
+        def looked(answer: Fields) -> None:
+            if self._gpus == list(gpus):
+                self._floor = answer.get("used", {})
+            go()
 
-
-class NoParking(Device):
-    """GPUs whose state stays where it is: a kernel that has got one keeps it until it ends."""
-
-    def probe(self) -> tuple[Rung, str]:
-        return Rung.EXCLUSIVE, "parking CUDA state through the driver is not in this version"
-
-    def discover(self, pid: int) -> list[int]:
-        return []
+        self._reactor.call_later(LOOK_SECONDS, go)
+        self._ask("look", looked, gpus=self._gpus)
 
     def park(self, pid: int, done: Done) -> None:
-        done(DeviceError(self.probe()[1], reason="exclusive"), 0)
+        best, reason = self.probe()
+        if best is Rung.EXCLUSIVE and self._missing is not None:
+            others = bool(self._flags) and self._rung(replace(self._facts, count=1, keeps=""))[0] is not Rung.EXCLUSIVE
+            done(DeviceError(f"This kernel keeps its GPU: {reason}.", reason="not_supported" if others else "exclusive"), 0)
+            return
+        fields = {"root": pid, "mark": self._mark, "gpus": self._gpus, "floor": self._floor, "lock_seconds": self._lock_seconds}
+        self._begin(Operation("park", RUNNING, done, fields))
 
     def resume(self, pid: int, gpus: Sequence[str], done: Done) -> None:
-        done(None, 0)
+        parked = self._parked
+        if parked is None:
+            done(None, 0)
+        elif set(gpus) != set(parked.home) and parked.bound:
+            done(DeviceError(
+                f"A process of this kernel has begun with CUDA on {', '.join(parked.home)} and can't go elsewhere: restart the kernel, or"
+                " wait for that GPU.", reason="wrong_gpu"), 0)  # fmt: skip
+        else:
+            onto = parked.home if set(gpus) == set(parked.home) else list(gpus)
+            fields = {"processes": parked.processes, "sizes": parked.sizes, "home": parked.home, "gpus": onto}
+            self._begin(Operation("resume", CHECKPOINTED, done, fields, processes=parked.processes))
+
+    def before_kill(self, pid: int, done: Callable[[], None]) -> None:
+        has = version(self._facts.driver)
+        if not self._restored or self._parked is not None or self._operation is not None or (has and has < HANGS_WHEN_KILLED):
+            done()
+            return
+        go = self._once(done)
+        self._reactor.call_later(FREEZE_SECONDS, go)
+        self._ask("freeze", lambda answer: go(), root=pid, mark=self._mark, gpus=self._gpus)
 
     def forget(self) -> None:
-        pass
+        if self._operation is not None and self._operation.timer is not None:
+            self._operation.timer.cancel()
+        self._life += 1
+        self._operation = self._parked = self._visible = None
+        self._gpus, self._floor, self.alarm, self._restored = [], {}, "", False
+        self._facts = replace(self._facts, keeps="", stays="")
+        if self._helper is not None and self._helper.busy:  # it may be in a call that never ends
+            self._dismiss()
+
+    def close(self) -> None:
+        self._dismiss()
+
+    # an operation
+
+    def _begin(self, operation: Operation) -> None:
+        self._operation = operation
+        self._watch(operation)
+        self._ask(operation.do, lambda answer: self._answered(operation, answer), lambda event: self._told(operation, event),
+                  **operation.fields)  # fmt: skip
+
+    def _told(self, operation: Operation, event: Fields) -> None:
+        """What is being done, so that another helper could go on from there."""
+        operation.processes = event.get("processes", operation.processes)
+        operation.before = event.get("before", operation.before)
+        operation.sizes = event.get("sizes", operation.sizes)
+        if "step" in event:
+            operation.step = f"{event['step']} of process {event['pid']}"
+            operation.since = time.monotonic()
+
+    def _answered(self, operation: Operation, answer: Fields) -> None:
+        if operation is not self._operation:
+            return
+        if answer.get("reason") == UNFIT:
+            self._dismiss()
+        if not answer["ok"]:
+            error = DeviceError(
+                answer["message"], fatal=answer.get("fatal", False), occupied=answer.get("occupied", False), reason=answer["reason"]
+            )
+            self._learn(operation, error)
+            self._finish(operation, error, 0)
+        elif operation.do == "park":
+            parked = Parked(answer["processes"], answer["sizes"], answer["bytes"], list(self._gpus), answer["bound"])
+            self._parked = parked if parked.processes or parked.bound else None
+            if parked.bound:
+                self._facts = replace(
+                    self._facts, stays="one of its processes has begun with CUDA on this GPU and holds no state that could move"
+                )
+            self._finish(operation, None, parked.bytes)
+        else:
+            self._parked, self._restored = None, True
+            self._gpus, self._floor = operation.fields["gpus"], answer["floor"]
+            self._finish(operation, None, answer["bytes"])
+
+    def _finish(self, operation: Operation, error: Optional[DeviceError], size: int) -> None:
+        if operation.timer is not None:
+            operation.timer.cancel()
+        self._operation, self.alarm = None, ""
+        if error is not None:
+            log.warning("%s: %s", operation.do, error)
+            if error.fatal:
+                self._parked = None
+        operation.done(error, size)
+
+    def _learn(self, operation: Operation, error: DeviceError) -> None:
+        """What this kernel's state was seen not to do."""
+        if error.reason == "not_supported" and operation.do == "park":
+            self._facts = replace(self._facts, keeps=str(error).rstrip("."))
+        elif error.reason == "not_moved":
+            self._facts = replace(self._facts, stays=str(error).rstrip("."))
+
+    # a driver that hangs
+
+    def _watch(self, operation: Operation) -> None:
+        size = sum(operation.before.values()) or (self._parked.bytes if self._parked else 0)
+        patience = self._alarm_seconds * (1 + size / ALARM_BYTES / ALARM_SECONDS)
+        waited = time.monotonic() - operation.since
+        if waited > patience:
+            self.alarm = f"NVIDIA's driver has not come back from this for {waited:.0f} s: {operation.step}"
+            log.error("%s: %s", operation.do, self.alarm)
+            self._changed()
+        elif self.alarm:
+            self.alarm = ""
+            self._changed()
+        operation.timer = self._reactor.call_later(max(0.05, min(patience, 10.0) / 3), lambda: self._watch(operation))
+
+    # the helper
+
+    def _ask(self, do: str, answer: Callable[[Fields], None], event: Callable[[Fields], None] = lambda fields: None, **fields: Any) -> None:
+        if self._helper is None:
+            try:
+                self._helper = Helper(self._reactor, self._lost)
+            except OSError as exc:
+                log.error("no helper can be started: %s", exc)
+                self._reactor.call_later(1.0, self._lost)
+                return
+        self._helper.ask(do, answer, event, **fields)
+
+    def _lost(self) -> None:
+        """The helper has ended, perhaps in the middle of an operation: read where everything is, and go back to where it was."""
+        self._helper = None
+        if self._missing is None:
+            self._deaths += 1
+            if self._deaths < HELPERS:
+                self._ask("probe", self._probed)
+            else:
+                self._missing = "the process that talks to NVIDIA's driver ends at once, see the kernel's supervisor.log"
+        operation = self._operation
+        if operation is None:
+            return
+        done = f"the process that talks to the driver ended in the middle ({operation.step})"
+        if not operation.processes:
+            self._finish(operation, DeviceError(f"The kernel's GPU state was not moved: {done}.", reason="helper_lost"), 0)
+            return
+        operation.helpers += 1
+        if operation.helpers > HELPERS:
+            self._finish(operation, DeviceError(f"{done}, again and again. {RESTART}", fatal=True, occupied=True, reason="state_lost"), 0)
+            return
+        log.warning("%s; going back", done)
+        operation.step, operation.since = "read the states back", time.monotonic()
+        error = DeviceError(f"The kernel's GPU state was not moved: {done}, and all was undone.", reason="helper_lost")
+        self._settle(operation, error)
+
+    def _settle(self, operation: Operation, error: DeviceError) -> None:
+        def settled(answer: Fields) -> None:
+            if operation is not self._operation:
+                return
+            if answer.get("reason") == UNFIT:
+                self._dismiss()
+                self._reactor.call_later(1.0, lambda: self._settle(operation, error) if operation is self._operation else None)
+            elif answer["ok"]:
+                self._finish(operation, error, 0)
+            else:
+                self._answered(operation, answer)
+
+        self._ask("settle", settled, lambda event: self._told(operation, event), processes=operation.processes, goal=operation.goal,
+                  before=operation.before, sizes=operation.sizes, gpus=operation.fields["gpus"], floor=self._floor)  # fmt: skip
+
+    def _once(self, call: Callable[[], None]) -> Callable[[], None]:
+        """``call``, the first time, and only while this kernel process lives."""
+        calls, life = [call], self._life
+
+        def go() -> None:
+            if calls and life == self._life:
+                calls.pop()()
+
+        return go
+
+    def _dismiss(self) -> None:
+        helper, self._helper = self._helper, None
+        if helper is not None:
+            helper.dismiss()
+
+    def _probed(self, answer: Fields) -> None:
+        if not answer["ok"] or answer["missing"]:
+            self._missing = answer["message"] if not answer["ok"] else answer["missing"]
+            self._dismiss()
+        else:
+            self._missing, self._flags = "", answer["gpus"]
+            self._facts = replace(self._facts, driver=answer["driver"], machine=answer["machine"], checkpoints=answer["checkpoints"])
+        self._changed()
+
+
+def _rank(word: tuple[Rung, str]) -> int:
+    return list(Rung).index(word[0])

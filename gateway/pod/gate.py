@@ -82,6 +82,7 @@ class Gate:
         self.ready = False  # the kernel answers
         self.rest = Phase.COLD  # the phase but for waiting: COLD, RESUMING, HOLDING, PARKING or PARKED
         self.stalled = False  # something that runs is blocked on the parked GPU
+        self.lost = ""  # why no cell of this kernel process can use a GPU any more
         self.lanes: dict[str, deque[Request]] = {}
         self.in_flight: dict[str, Request] = {}  # in the order they were sent
         self._classify, self._ran = classify, ran
@@ -90,12 +91,12 @@ class Gate:
 
     @property
     def open(self) -> bool:
-        return self.rest is Phase.HOLDING or not self.count or not self.enabled
+        return (self.rest is Phase.HOLDING and not self.lost) or not self.count or not self.enabled
 
     @property
     def wanted(self) -> bool:
         """Somebody waits for the GPU."""
-        return not self.open and self.ready and (self.stalled or any(lane[0].gpu for lane in self.lanes.values()))
+        return not self.open and self.ready and not self.lost and (self.stalled or any(lane[0].gpu for lane in self.lanes.values()))
 
     @property
     def executing(self) -> bool:
@@ -125,6 +126,8 @@ class Gate:
             self.lanes.setdefault(request.lane, deque()).append(request)
             return [Hold(request)] if self.ready and request.msg_type == CELL else []
         if self._must_wait(request):
+            if self.lost:
+                return [Fail(request, "DeviceError", self.lost)]
             self.lanes[request.lane] = deque([request])
             return [Hold(request)]
         return [self._send(request)]
@@ -193,6 +196,7 @@ class Gate:
         if not asked:
             effects += self._clear(Abort if effects else first)
         self.ready = self.stalled = False
+        self.lost = ""
         self.rest = Phase.COLD
         return effects
 
@@ -219,6 +223,9 @@ class Gate:
             lane = self.lanes[name]
             while lane:
                 if self._must_wait(lane[0]):
+                    if self.lost:
+                        effects.append(Fail(lane.popleft(), "DeviceError", self.lost))
+                        continue
                     effects += [Hold(request) for request in lane if request.msg_type == CELL]
                     break
                 effects.append(self._send(lane.popleft()))

@@ -16,13 +16,16 @@ from .messages import seconds
 
 
 class Lease:
-    """``apply`` carries out what the gate decides; ``expose(gpus)`` tells the kernel which devices are its own."""
+    """``apply`` carries out what the gate decides; ``expose(visible)`` tells the kernel which devices it is to see; ``quiet(then)``
+    has it let go of what it caches, ``then(True)`` once it is idle; ``kill(why)`` ends its process."""
 
     def __init__(
         self, gate: Gate, device: Device, pid: Callable[[], int], apply: Callable[[list[Effect]], None],
-        expose: Callable[[list[str]], None], changed: Callable[[], None],
+        expose: Callable[[list[str]], None], quiet: Callable[[Callable[[bool], None]], None], kill: Callable[[str], None],
+        changed: Callable[[], None],
     ) -> None:  # fmt: skip
-        self._gate, self._device, self._pid, self._apply, self._expose, self._changed = gate, device, pid, apply, expose, changed
+        self._gate, self._device, self._pid, self._apply, self._changed = gate, device, pid, apply, changed
+        self._expose, self._quiet, self._kill = expose, quiet, kill
         self._state = LeaseState(count=gate.count)
         self._since = self._idle_since = time.monotonic()
         self._phase = Phase.COLD
@@ -31,18 +34,23 @@ class Lease:
 
     # orders of the broker
 
-    def grant(self, gpus: list[str], epoch: list[int]) -> None:
-        """May run on ``gpus`` (none: there is nothing to lease here): bring the state back, then open the gate."""
+    def grant(self, gpus: list[str], visible: list[str], epoch: list[int]) -> None:
+        """May run on ``gpus`` (none: there is nothing to lease here): bring the state back, then open the gate.
+
+        ``visible``: what a kernel that has no state yet is to see, the leased ones first.
+        """
         if self._gate.rest not in (Phase.COLD, Phase.PARKED):
             return self._answer(epoch, "not_waiting", "the kernel holds a GPU already")
         if not self._gate.wanted:
             return self._answer(epoch, "unwanted", "the cells that waited were interrupted")
         self._state.gpus = list(gpus)
-        if self._gate.rest is Phase.COLD:
-            self._expose(gpus)
+        if not gpus:
             return self._resumed(epoch, None)
         self._move(Phase.RESUMING)
-        self._device.resume(self._pid(), gpus, lambda error, _: self._resumed(epoch, error))
+        if self._device.parked:
+            self._device.resume(self._pid(), gpus, lambda error, _: self._resumed(epoch, error))
+        else:
+            self._device.take(gpus, visible, lambda: self._taken(epoch, visible))
 
     def park(self, epoch: list[int]) -> None:
         """Take the state off its GPUs, unless a cell began meanwhile."""
@@ -53,8 +61,10 @@ class Lease:
         if not self._state.gpus:
             self._answer(epoch, "done")
             return self._move(Phase.COLD)
+        if self._gate.lost:  # only the end of the process frees the GPU
+            return self._kill(self._gate.lost)
         self._move(Phase.PARKING)
-        self._device.park(self._pid(), lambda error, size: self._parked(epoch, error, size))
+        self._quiet(lambda idle: self._leave(epoch, idle))
 
     def deny(self, reason: str, message: str, epoch: list[int]) -> None:
         """The cells that wait can't have what they need."""
@@ -89,7 +99,7 @@ class Lease:
     def kernel_gone(self) -> None:
         """The process ended: its CUDA state went with it, its GPUs are empty."""
         self._device.forget()
-        self._state.gpus, self._state.home, self._state.parked_bytes = [], [], 0
+        self._state.gpus, self._state.home, self._state.parked_bytes, self._state.fatal = [], [], 0, False
         self._hold_until = 0.0
         self._mark()
 
@@ -101,9 +111,15 @@ class Lease:
         state.phase_for = now - self._since
         state.idle_for = None if state.executing else now - self._idle_since
         state.hold_for = max(0.0, self._hold_until - now)
+        state.alarm = self._device.alarm
+        state.rung, state.rung_reason = self._device.probe()
         return state
 
     # inside
+
+    def _taken(self, epoch: list[int], visible: list[str]) -> None:
+        self._expose(visible)
+        self._resumed(epoch, None)
 
     def _resumed(self, epoch: list[int], error: Optional[DeviceError]) -> None:
         if error is None:
@@ -112,11 +128,19 @@ class Lease:
             self._state.home, self._state.parked_bytes = list(self._state.gpus), 0
             self._move(Phase.HOLDING)
             return
-        self._state.gpus = []
-        self._state.fatal = error.fatal
         self._answer(epoch, "resume_failed", str(error))
-        self._move(Phase.COLD if error.fatal else Phase.PARKED)
+        if error.fatal:
+            self._lost(error)
+            return
+        self._state.gpus = []
+        self._move(Phase.PARKED)
         self._apply(self._gate.denied("DeviceError", str(error)))
+
+    def _leave(self, epoch: list[int], idle: bool) -> None:
+        if idle:
+            self._device.park(self._pid(), lambda error, size: self._parked(epoch, error, size))
+        else:
+            self._parked(epoch, DeviceError("the kernel is busy with something that is no cell", reason="executing"), 0)
 
     def _parked(self, epoch: list[int], error: Optional[DeviceError], size: int) -> None:
         if error is None:
@@ -125,7 +149,18 @@ class Lease:
             self._move(Phase.PARKED)
             return
         self._answer(epoch, error.reason, str(error))
-        self._move(Phase.HOLDING)
+        if error.fatal:
+            self._lost(error)
+        else:
+            self._move(Phase.HOLDING)
+
+    def _lost(self, error: DeviceError) -> None:
+        """The kernel goes on without its CUDA state, for what else it knows; a GPU that it may still occupy stays held until it ends."""
+        self._state.fatal, self._state.parked_bytes, self._state.home = True, 0, []
+        self._gate.lost = str(error)
+        if not error.occupied:
+            self._state.gpus = []
+        self._move(Phase.HOLDING if error.occupied else Phase.COLD)
 
     def _move(self, rest: Phase) -> None:
         self._apply(self._gate.moved(rest))
@@ -147,4 +182,4 @@ class Lease:
 
     def describe(self) -> dict[str, Any]:
         rung, reason = self._device.probe()
-        return {"rung": str(rung), "rung_reason": reason}
+        return {"rung": str(rung), "rung_reason": reason, "alarm": self._device.alarm}

@@ -10,18 +10,20 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import zmq
 
 from ..protocol.errors import LaunchError, WireError
 from ..protocol.model import KernelState, Spec
 from ..protocol.wire import Part, Signer, loads
+from .aside import LET_GO, Aside, exposing
 from .back import Back
 from .cells import Session as PythonCells
 from .cells import Unknown as UnknownCells
+from .child import Child
 from .commands import call, magic, obey
-from .device import NoParking
+from .devices import device_for
 from .front import PLAIN, Front, private
 from .gate import CELL, PASSING, Abort, Effect, Fail, Gate, Hold, Request, Send
 from .idle import IdleWatch
@@ -32,13 +34,13 @@ from .messages import Messages, error_content
 from .owner import watch_owner
 from .process import KernelProcess, identity, wakeup
 from .reactor import Reactor, Timer
-from .simulated import Simulated
 from .waiting import Waiting
 
 log = logging.getLogger("supervisor")
 
 OWN = [b"S"]  # envelope of the supervisor's own requests
 GRACE = 3.0  # seconds between SIGTERM and SIGKILL at the end
+QUIET = 5.0  # seconds for an idle kernel to let go of what it caches
 
 
 class Proxy:
@@ -51,9 +53,11 @@ class Proxy:
         self.state = KernelState(kernel_id=spec.kernel_id)
         self.cells = PythonCells() if spec.language == "python" else UnknownCells()
         self.gate = Gate(spec.gpus, self._classify, self._ran)
-        sim = spec.simulated
-        self.device = Simulated(self.reactor, sim["park_seconds"], sim["seconds_per_gb"]) if sim else NoParking("parking CUDA state through the driver is not in this version")
-        self.lease = Lease(self.gate, self.device, lambda: self.state.pid, self.apply, self._expose, self.changed)
+        self.device = device_for(spec, self.reactor, f"ELASTIC_SUPERVISOR={folder / 'magic.sock'}", self.changed)
+        self.aside = Aside(self.reactor, self.messages, lambda parts: self.back.send("shell", OWN, parts))
+        self.lease = Lease(
+            self.gate, self.device, lambda: self.state.pid, self.apply, self._expose, self._quiet, self._kill, self.changed
+        )  # fmt: skip
         self.front = Front(self.context, spec, self.signer, self.messages, lambda: self.state.alive, self._request)
         self.link_address = f"ipc://{folder / 'link'}"
         self.link = Link(self.context, self.link_address, spec, self.messages)
@@ -95,6 +99,7 @@ class Proxy:
         self.link.close()
         self.front.close()
         self.back.close()
+        self.device.close()
         self.context.term()
 
     def end(self, grace: float = GRACE) -> None:
@@ -107,6 +112,9 @@ class Proxy:
         if child is None or child.poll() is not None:
             self.reactor.stop()
             return
+        self.device.before_kill(child.pid, lambda: self._terminate(child, grace))
+
+    def _terminate(self, child: Child, grace: float) -> None:
         child.signal(15, group=False)
         self.reactor.call_later(grace, lambda: child.signal(9))
         self.reactor.call_later(grace + 1.0, self.reactor.stop)
@@ -119,6 +127,7 @@ class Proxy:
         self.state.alive, self.state.ready, self.state.exit_code, self.state.pid = True, False, None, child.pid
         self.state.starts = self.process.starts
         self._closing = self._restarting = self._iopub_live = False
+        self._killed = ""
         self.back = Back(self.context, self.reactor, self.process.info, self.signer, self._answered, self._published)
         if child.pidfd is not None:
             self.reactor.add(child.pidfd, self._reap)
@@ -154,12 +163,13 @@ class Proxy:
         self.back.read_rest()  # its last output and answers
         self.state.alive = self.state.ready = False
         self.state.exit_code = code
-        self.state.reason = "" if self._closing and not code else child.reason(code)
+        self.state.reason = "" if self._closing and not code else self._killed or child.reason(code)
         log.info("kernel process %d ended: %s", child.pid, self.state.reason or "as asked")
         for answered in self._idle.rest():
             self._close(*answered)
         self.apply(self.gate.gone(self.state.reason, asked=self._closing))
         self.lease.kernel_gone()
+        self.aside.forget()
         self.cells.reset()
         self.changed()
         if self._ending:
@@ -235,8 +245,17 @@ class Proxy:
         if ends:
             self._closing = True
             self.apply(self.gate.closing())
+        child = self.process.child
+        if child is not None and ends:
+            self.device.before_kill(child.pid, lambda: child.signal(signum))
+        elif child is not None:
+            child.signal(signum)
+
+    def _kill(self, why: str) -> None:
+        """End the kernel process: nothing else helps. It was not asked for, so people are told."""
+        self._killed = why
         if self.process.child is not None:
-            self.process.child.signal(signum)
+            self.process.child.signal(9)
 
     def _touch(self) -> None:
         self._busy_since = time.monotonic()
@@ -299,6 +318,7 @@ class Proxy:
                 self._answered_info = True
                 if self._iopub_live:
                     self._kernel_ready()
+            self.aside.replied(str(parent.get("msg_id")))
             return
         if channel == "stdin":
             self._route("stdin", envelope, parts, "input_request")
@@ -349,14 +369,17 @@ class Proxy:
     def _ran(self, request: Request) -> None:
         self.cells.ran(request.code)
 
-    def _expose(self, gpus: list[str]) -> None:
-        """Before its first GPU cell, a kernel's environment names exactly the devices that it was given."""
-        if self.spec.language == "python" and gpus:
-            env = {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-                   "TF_FORCE_GPU_ALLOW_GROWTH": "true"}  # fmt: skip
-            content = {"code": f"__import__('os').environ.update({env!r})", "silent": True, "store_history": False, "user_expressions": {},
-                       "allow_stdin": False, "stop_on_error": False}  # fmt: skip
-            self.back.send("shell", OWN, self.messages.make("execute_request", content))
+    def _expose(self, visible: list[str]) -> None:
+        """Before its first GPU cell, a kernel's environment names exactly the devices that it is to see."""
+        if self.spec.language == "python":
+            self.aside.run(exposing(visible))
+
+    def _quiet(self, then: Callable[[bool], None]) -> None:
+        """Before its state is parked, a kernel lets go of what it caches; ``then(False)``: it does something that is no cell."""
+        if self.spec.language != "python" or any(request.lane != "control" for request in self.gate.in_flight.values()):
+            then(True)
+        else:
+            self.aside.wait(LET_GO, QUIET, then)
 
     # what others are told
 

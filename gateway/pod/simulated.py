@@ -6,12 +6,14 @@ Everything but the last step is the real path: the host must have room for what 
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Callable, Optional, Sequence
+from collections.abc import Sequence
+from typing import Callable, Optional
 
 from ..protocol.errors import DeviceError
 from ..protocol.model import Rung
 from .device import Device, Done
+from .headroom import host_headroom
+from .messages import size
 from .reactor import Reactor, Timer
 
 
@@ -34,40 +36,28 @@ class Simulated(Device):
         done()
 
     def park(self, pid: int, done: Done) -> None:
-        if self.bytes > self._headroom():
-            done(DeviceError(f"{self.bytes} bytes of GPU memory don't fit into this machine's free memory", reason="does_not_fit"), 0)
+        room = self._headroom()
+        if self.bytes > room:
+            done(
+                DeviceError(
+                    f"{size(self.bytes)} of GPU state don't fit into the {size(room)} of host memory that are left", reason="does_not_fit"
+                ),
+                0,
+            )
             return
-        self._after(done, parked=True)
+        self._after(True, done)
 
     def resume(self, pid: int, gpus: Sequence[str], done: Done) -> None:
-        self._after(done, parked=False)
+        self._after(False, done)
 
     def forget(self) -> None:
         self.bytes, self._parked = 0, False
         if self._timer:
             self._timer.cancel()
 
-    def _after(self, done: Done, parked: bool) -> None:
+    def _after(self, parked: bool, done: Done) -> None:
         def moved() -> None:
             self._parked = parked
             done(None, self.bytes)
 
         self._timer = self._reactor.call_later(self._seconds + self._per_gb * self.bytes / 1e9, moved)
-
-
-def host_headroom() -> int:
-    """Bytes of host memory that parked state may take: what the cgroup and the machine have left, whichever is less."""
-    room = 1 << 62
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        if limit != "max":
-            room = int(limit) - int(Path("/sys/fs/cgroup/memory.current").read_text())
-    except (OSError, ValueError):
-        pass
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return min(room, int(line.split()[1]) * 1024)
-    except (OSError, ValueError):
-        pass
-    return room

@@ -97,13 +97,14 @@ class QueueTimeout(LeaseError):
 
 
 class DeviceError(ElasticError):
-    """Parking or resuming CUDA state failed; ``fatal`` says whether the state is lost."""
+    """Parking or resuming CUDA state failed; ``fatal`` says whether the state is lost, ``occupied`` whether some of it may lie on
+    the GPU until the process ends."""
 
     reason = "device_failed"
 
-    def __init__(self, message: str, *, fatal: bool = False, reason: str | None = None) -> None:
+    def __init__(self, message: str, *, fatal: bool = False, occupied: bool = False, reason: str | None = None) -> None:
         super().__init__(message, reason=reason)
-        self.fatal = fatal
+        self.fatal, self.occupied = fatal, occupied
 
 
 class BrokerUnavailable(ElasticError):

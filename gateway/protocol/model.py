@@ -120,7 +120,10 @@ class LeaseState(_Json):
     order: list[int] = field(default_factory=lambda: [0, 0])  # epoch of the last order obeyed or refused
     answer: str = ""  # "done", or why that order was refused or failed: a short code
     answer_message: str = ""
-    fatal: bool = False  # the CUDA state is lost
+    fatal: bool = False  # the CUDA state is lost; the process may still occupy ``gpus``
+    alarm: str = ""  # a driver call that doesn't come back: for people
+    rung: str = ""  # what can be done with this kernel's state, which may be less than its GPU's driver can; "": not known yet
+    rung_reason: str = ""  # why not more
 
 
 @dataclass

@@ -190,9 +190,7 @@ def test_the_unmodified_cuda_core_wheel_checkpoints_through_the_double(node: Nod
 def test_cuda_core_moves_a_process_with_a_map_of_every_card_and_reads_the_new_one(node: Node, program: Make) -> None:
     a, b, c = (uuid.removeprefix("GPU-") for uuid in node.uuids)
     user, own = program(start=False), program(start=False)
-    user.do(
-        "from cuda.core import Device; d = Device(0); d.set_current(); m = d.allocate(1 << 20, stream=d.default_stream); d.default_stream.sync()"
-    )
+    user.do("from cuda.core import Device; d = Device(0); d.set_current(); s = d.default_stream; m = d.allocate(1 << 20, stream=s); s.sync()")
     assert user.do("d.uuid") == a and user.do("m.size") == 1 << 20
     own.do(f"from cuda.core import checkpoint; p = checkpoint.Process({user.pid}); p.lock(); p.checkpoint()")
     with pytest.raises(RuntimeError, match="INVALID_VALUE"):

@@ -72,7 +72,7 @@ def build() -> Path:
         out = folder / name
         out.parent.mkdir(exist_ok=True)
         subprocess.run(
-            [str(COMPILER), "-O2", "-shared", "-fPIC", "-pthread", f"-Wl,-soname,{out.name}", "-o", str(out), *what, "-ldl"],
+            [str(COMPILER), "-shared", "-fPIC", "-pthread", f"-Wl,-soname,{out.name}", "-o", str(out), *what, "-ldl"],
             check=True, cwd=HERE,
         )  # fmt: skip
     return folder
@@ -136,7 +136,8 @@ class Node:
         self, op: Op, code: int = 0, effect: Effect = Effect.ANSWER, *, pid: int = 0, skip: int = 0, times: int = 1, value: int = 0,
         seconds: float = 0.0,
     ) -> Iterator[Fault]:  # fmt: skip
-        """The next ``times`` calls (-1: all; of the process ``pid``, 0: any; after ``skip`` good ones) go wrong, until the block ends."""
+        """The next ``times`` calls (-1: all; of the process ``pid``, 0: any; after ``skip`` good ones) go wrong, each after so many
+        ``seconds``, until the block ends."""
         number = self._control.control_fault(op, pid, skip, times, code, effect, value, ctypes.c_double(seconds))
         fault = Fault(self._control, number)
         try:

@@ -173,10 +173,8 @@ int node_fault(int op, pid_t pid, struct fault *out) {
     if (found) *out = *found;
     node_unlock();
     if (!found) return 0;
-    if (out->effect == SLOW) {
-        node_sleep(out->seconds);
-        return 0;
-    }
+    node_sleep(out->seconds);
+    if (out->effect == SLOW) return 0;
     if (out->effect == HANG) {
         while (found->used) node_sleep(0.01);
         return 0;

@@ -1,0 +1,121 @@
+"""The few questions to NVIDIA's management library that parking needs, by its ABI: a user's image need not have a package for it.
+
+Runs in the helper process alone, as any of them can hang. It must never be asked for what CUDA alone knows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import Structure, byref, c_char_p, c_int, c_uint, c_ulonglong, c_void_p, create_string_buffer
+from typing import Any
+
+LIBRARY = "libnvidia-ml.so.1"
+INSUFFICIENT_SIZE = 7
+VGPU = 2  # NVML_GPU_VIRTUALIZATION_MODE_VGPU
+
+
+class NvmlError(Exception):
+    """A call answered something else than success."""
+
+
+class _Memory(Structure):
+    _fields_ = [("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong)]
+
+
+class _Process(Structure):
+    _fields_ = [("pid", c_uint), ("usedGpuMemory", c_ulonglong), ("gpuInstanceId", c_uint), ("computeInstanceId", c_uint)]
+
+
+class Nvml:
+    """The library in this process, opened. GPUs are named by UUID."""
+
+    def __init__(self) -> None:
+        """Raises ``OSError`` where there is no driver, ``NvmlError`` where it doesn't answer."""
+        self._library = ctypes.CDLL(LIBRARY)
+        self._library.nvmlErrorString.restype = c_char_p
+        self._call("nvmlInit_v2")
+        self._handles: dict[str, c_void_p] = {}
+
+    def driver(self) -> str:
+        """The driver's version, as "580.65.06"."""
+        text = create_string_buffer(96)
+        self._call("nvmlSystemGetDriverVersion", text, 96)
+        return text.value.decode()
+
+    def uuids(self) -> list[str]:
+        """Every GPU that can be seen here."""
+        count, found = c_uint(), []
+        self._call("nvmlDeviceGetCount_v2", byref(count))
+        for index in range(count.value):
+            handle, text = c_void_p(), create_string_buffer(96)
+            self._call("nvmlDeviceGetHandleByIndex_v2", index, byref(handle))
+            self._call("nvmlDeviceGetUUID", handle, text, 96)
+            found.append(text.value.decode())
+            self._handles[found[-1]] = handle
+        return found
+
+    def memory(self, uuid: str) -> tuple[int, int]:
+        """``(total, used)`` bytes."""
+        memory = _Memory()
+        self._call("nvmlDeviceGetMemoryInfo", self._handle(uuid), byref(memory))
+        return memory.total, memory.used
+
+    def processes(self, uuid: str) -> dict[int, int]:
+        """Process ids, as the host counts them, and the bytes that each has on the GPU."""
+        room = 64
+        while True:
+            count, found = c_uint(room), (_Process * room)()
+            try:
+                self._call("nvmlDeviceGetComputeRunningProcesses_v3", self._handle(uuid), byref(count), found)
+            except NvmlError as error:
+                if error.args[1] != INSUFFICIENT_SIZE:
+                    raise
+                room = 2 * max(room, count.value)
+                continue
+            return {each.pid: each.usedGpuMemory for each in found[: count.value]}
+
+    def mig(self, uuid: str) -> bool:
+        current, pending = c_uint(), c_uint()
+        return self._knows("nvmlDeviceGetMigMode", self._handle(uuid), byref(current), byref(pending)) and current.value == 1
+
+    def vgpu(self, uuid: str) -> bool:
+        mode = c_int()
+        return self._knows("nvmlDeviceGetVirtualizationMode", self._handle(uuid), byref(mode)) and mode.value == VGPU
+
+    def mps(self, uuid: str) -> bool:
+        count = c_uint(1)
+        found = (_Process * 1)()
+        try:
+            self._call("nvmlDeviceGetMPSComputeRunningProcesses_v3", self._handle(uuid), byref(count), found)
+        except NvmlError as error:
+            return bool(error.args[1] == INSUFFICIENT_SIZE)
+        return count.value > 0
+
+    def persistent(self, uuid: str) -> bool:
+        """Whether the driver stays loaded without users."""
+        mode = c_int()
+        return self._knows("nvmlDeviceGetPersistenceMode", self._handle(uuid), byref(mode)) and mode.value == 1
+
+    def _handle(self, uuid: str) -> c_void_p:
+        if uuid not in self._handles:
+            handle = c_void_p()
+            self._call("nvmlDeviceGetHandleByUUID", uuid.encode(), byref(handle))
+            self._handles[uuid] = handle
+        return self._handles[uuid]
+
+    def _knows(self, name: str, *arguments: Any) -> bool:
+        """Whether the driver knows this question for this device."""
+        try:
+            self._call(name, *arguments)
+        except NvmlError:
+            return False
+        return True
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            raise NvmlError(f"this driver has no {name}", -1) from None
+        code = function(*arguments)
+        if code:
+            raise NvmlError(f"{name}: {self._library.nvmlErrorString(code).decode()}", code)

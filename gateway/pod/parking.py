@@ -1,0 +1,246 @@
+"""How a kernel's CUDA state leaves its GPUs and comes back: lock all, checkpoint all, restore all, unlock all, undone on failure.
+
+Runs in the helper process, one operation at a time, and waits as long as the driver does. It must never try a restore that may
+not fit, as one that runs out of memory is fatal, and never say that a GPU is free before it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+from ..protocol.errors import DeviceError
+from . import driver
+from .cards import RESIDUE, Cards, Memory, needs
+from .driver import CHECKPOINTED, RUNNING, Cuda, DriverError
+from .headroom import host_headroom
+from .messages import size
+from .nvml import Nvml, NvmlError
+from .processes import Identity, alive, family, has_cuda, on_host
+from .steps import Lost, Say, Steps
+
+HOST_MARGIN = 1.1  # of the state's size, in host memory
+REASONS = {driver.NOT_READY: "gpu_busy", driver.NOT_SUPPORTED: "not_supported", driver.NOT_PERMITTED: "not_permitted"}
+UNFIT = "no_device"  # a process in which the driver has failed to start once can't be used any more
+RESTART = "Save what you need of the kernel's other variables and restart it."
+
+
+class Parking:
+    """``say(fields)`` tells the supervisor what is being done, so that another process can finish it where this one dies halfway."""
+
+    def __init__(
+        self, cuda: Cuda, nvml: Nvml, say: Say, headroom: Callable[[int], int] = host_headroom,
+        pause: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.cards = Cards(nvml, pause, clock)
+        self._cuda, self._say, self._headroom, self._pause = cuda, say, headroom, pause
+        self._steps = Steps(cuda, say, self._ready, pause, clock)
+        self._initialised = False
+        self._before: Memory = {}  # used on the GPUs before the move that may have to be undone; {}: nothing is known
+        self._sizes: dict[int, Memory] = {}  # of each process that was checkpointed since
+
+    def scan(self, root: int, mark: str) -> tuple[list[Identity], bool]:
+        """The kernel's processes with CUDA state, and whether others have begun with CUDA and hold none yet: those are bound to the
+        GPUs that they saw then."""
+        found, bound = [], False
+        for process in family(root, mark):
+            if not has_cuda(process[0]):
+                continue
+            try:
+                if self._cuda.restore_thread(process[0]) is not None:
+                    found.append(process)
+                elif self._cuda.state(process[0]) == RUNNING:
+                    bound = True
+            except DriverError as error:
+                if error.code != driver.NOT_INITIALIZED and alive(process):
+                    raise
+        return found, bound
+
+    def park(self, root: int, mark: str, gpus: Sequence[str], floor: Memory, lock_seconds: float) -> dict[str, Any]:
+        """Take the state of all of the kernel's processes off ``gpus``, on which ``floor`` bytes were used before it had any.
+
+        ``lock_seconds``: for GPU work that was submitted and isn't done.
+        """
+        taken: list[Identity] = []
+        self._initialise()
+        try:
+            # 1. who has state there; does it fit into host memory, and would it fit back
+            found, bound = self.scan(root, mark)
+            self._before, self._sizes = self.cards.used(gpus), {}
+            if found:
+                self._check_room(root, floor)
+            listed = self.cards.lists([pid for pid, _ in found], gpus) if found else on_host()
+            # 2. lock all, and those that have come meanwhile
+            while found:
+                taken += found
+                self._say({"processes": taken, "before": self._before})
+                for process in found:
+                    self._steps.lock(process, lock_seconds)
+                found = [process for process in self.scan(root, mark)[0] if process not in taken]
+            # 3. checkpoint all
+            self._before = self.cards.used(gpus)
+            for process in taken:
+                self._checkpoint(process)
+            # 4. nothing of the kernel's may be left there
+            after = self.cards.empty(gpus, floor, lambda: {pid for pid, _ in family(root, mark)}, listed)
+        except (DriverError, DeviceError, Lost, NvmlError) as exc:
+            raise self._undone("parked", exc, taken, RUNNING, gpus, floor) from exc
+        if len(taken) == 1:  # the driver's accounting may have lagged behind
+            self._sizes = {taken[0][0]: {uuid: max(0, self._before[uuid] - after[uuid]) for uuid in gpus}}
+        taken = [process for process in taken if alive(process)]
+        sizes = {pid: self._sizes.get(pid, {}) for pid, _ in taken}
+        return {"processes": taken, "sizes": sizes, "bytes": _total(sizes), "bound": bound}
+
+    def resume(
+        self, processes: Sequence[Identity], sizes: Mapping[int, Memory], home: Sequence[str], gpus: Sequence[str]
+    ) -> dict[str, Any]:
+        """Bring the state back, from the GPUs that it left (``home``) onto ``gpus``, pair by pair."""
+        processes = [process for process in processes if alive(process)]
+        floor: Memory = {}
+        self._initialise()
+        try:
+            # 1. never a restore that may not fit
+            self._before, self._sizes = {}, dict(sizes)
+            moves = self._moves(home, gpus) if processes else []
+            self._check_free(processes, home, gpus)
+            floor = self.cards.used(gpus)
+            # 2. restore all, the youngest first
+            for process in reversed(processes):
+                self._steps.restore(process, moves)
+            # 3. read back where it is
+            if moves:
+                self.cards.landed({pid for pid, _ in processes}, dict(zip(home, gpus)), _by_gpu(sizes), floor)
+            # 4. unlock all
+            for process in reversed(processes):
+                self._steps.bring(process, RUNNING)
+        except (DriverError, DeviceError, Lost, NvmlError) as exc:
+            raise self._undone("resumed", exc, processes, CHECKPOINTED, gpus, floor) from exc
+        return {"floor": floor, "bytes": _total(sizes)}
+
+    def settle(
+        self, processes: Sequence[Identity], goal: int, before: Memory, sizes: dict[int, Memory], gpus: Sequence[str], floor: Memory
+    ) -> None:  # fmt: skip
+        """Finish the undo of an operation whose helper has died. Raises ``DeviceError`` where the state is lost."""
+        self._initialise()
+        self._before, self._sizes = before, sizes
+        try:
+            self._steps.settle(processes, goal)
+        except Lost as exc:
+            raise self._lost("parked" if goal == RUNNING else "resumed", str(exc), gpus, floor) from exc
+
+    def freeze(self, root: int, mark: str, gpus: Sequence[str]) -> None:
+        """Before the kernel is killed: a process that was restored and is killed while it runs has hung whole machines
+        (NVIDIA/cuda-checkpoint#53), a checkpointed one can be killed. Where that can't be, nothing is lost by killing it anyway."""
+        found = self.scan(root, mark)[0]
+        if found and self._headroom(root) > sum(self.cards.used(gpus).values()) * HOST_MARGIN:
+            try:
+                self._steps.settle(found, CHECKPOINTED)
+            except Lost:
+                pass
+
+    # steps
+
+    def _initialise(self) -> None:
+        """A restore needs the driver loaded: by persistence mode, or by its caller. Raises ``DeviceError`` before anything is done."""
+        if self._initialised:
+            return
+        try:
+            if not self.cards.persistent():
+                self._cuda.init()
+        except (DriverError, NvmlError) as exc:
+            raise DeviceError(f"The driver doesn't answer: {exc}. Nothing was moved.", reason=UNFIT) from exc
+        self._initialised = True
+
+    def _check_room(self, root: int, floor: Memory) -> None:
+        state = {uuid: max(0, used - floor.get(uuid, 0)) for uuid, used in self._before.items()}
+        need, room = int(sum(state.values()) * HOST_MARGIN), self._headroom(root)
+        if need > room:
+            raise DeviceError(
+                f"Parked, the kernel's GPU state needs {size(need)} of host memory, and {size(room)} are left: it keeps its GPU. Free memory"
+                " in the kernel, or have its limit raised.",
+                reason="does_not_fit",
+            )
+        for uuid, amount in state.items():
+            if needs(amount) > self.cards.capacity(uuid) - floor.get(uuid, 0):
+                raise DeviceError(
+                    f"The kernel uses {size(amount)} of the GPU's {size(self.cards.capacity(uuid))}: too much to be sure that it could come"
+                    " back, so it keeps its GPU. Free some GPU memory in the kernel.",
+                    reason="does_not_fit",
+                )
+
+    def _check_free(self, processes: Sequence[Identity], home: Sequence[str], gpus: Sequence[str]) -> None:
+        total = _by_gpu({pid: self._sizes.get(pid, {}) for pid, _ in processes})
+        for old, new in zip(home, gpus):
+            need, free = needs(total.get(old, 0)), self.cards.room(new)
+            if processes and free < need:
+                raise DeviceError(
+                    f"GPU {new} has {size(free)} free, and the kernel's state needs {size(need)} there: it stays parked. Somebody uses this"
+                    " GPU without a lease; nvidia-smi shows who.",
+                    reason="device_full",
+                )
+
+    def _checkpoint(self, process: Identity) -> None:
+        before = self.cards.used(self._before)
+        self._steps.checkpoint(process)
+        after = self.cards.used(self._before)
+        self._sizes[process[0]] = {uuid: max(0, before[uuid] - after[uuid]) for uuid in before}
+        self._say({"sizes": self._sizes})
+
+    def _ready(self, process: Identity) -> None:
+        """On the way back a restore waits until there is room."""
+        while self._before:
+            state = self._sizes.get(process[0])
+            if state is None:  # what has left since, less what is known
+                known, used = _by_gpu(self._sizes), self.cards.used(self._before)
+                state = {uuid: max(0, self._before[uuid] - used[uuid] - known.get(uuid, 0)) for uuid in self._before}
+            full = [uuid for uuid, amount in state.items() if amount and self.cards.room(uuid) < needs(amount)]
+            if not full:
+                return
+            self._say({"step": f"wait for memory that somebody without a lease uses on {', '.join(full)}", "pid": process[0]})
+            self._pause(0.5)
+
+    def _moves(self, home: Sequence[str], gpus: Sequence[str]) -> list[tuple[str, str]]:
+        moves = self.cards.moves(home, gpus)
+        if moves and self._cuda.version() < driver.REMAP_VERSION:
+            raise DeviceError("This driver can't resume a kernel on another GPU than its own: it stays parked.", reason="wrong_gpu")
+        return moves
+
+    # failures
+
+    def _undone(
+        self, what: str, exc: Exception, processes: Sequence[Identity], goal: int, gpus: Sequence[str], floor: Memory
+    ) -> DeviceError:  # fmt: skip
+        """Everything back to where it was; returns what to raise."""
+        try:
+            self._steps.settle(processes, goal)
+        except Lost as lost:
+            return self._lost(what, str(exc) if str(exc) == str(lost) else f"{exc}; then {lost}", gpus, floor)
+        if isinstance(exc, DeviceError):
+            return exc
+        if isinstance(exc, Lost) and goal == CHECKPOINTED:
+            return self._lost(what, str(exc), gpus, floor)
+        stays = "it keeps its GPU" if goal == RUNNING else "it stays parked, and its next GPU cell tries again"
+        reason = REASONS.get(getattr(exc, "code", 0), "park_failed" if goal == RUNNING else "resume_failed")
+        return DeviceError(f"The kernel's GPU state could not be {what}: {exc}; {stays}.", reason=reason)
+
+    def _lost(self, what: str, cause: str, gpus: Sequence[str], floor: Memory) -> DeviceError:
+        occupied = True
+        try:
+            occupied = any(used > floor.get(uuid, 0) + RESIDUE for uuid, used in self.cards.used(gpus).items())
+        except NvmlError:
+            pass
+        message = f"The kernel's GPU state could not be {what} and is lost: {cause}. {RESTART}"
+        return DeviceError(message, reason="state_lost", fatal=True, occupied=occupied)
+
+
+def _by_gpu(sizes: Mapping[int, Memory]) -> Memory:
+    total: Memory = {}
+    for memory in sizes.values():
+        for uuid, amount in memory.items():
+            total[uuid] = total.get(uuid, 0) + amount
+    return total
+
+
+def _total(sizes: Mapping[int, Memory]) -> int:
+    return sum(_by_gpu(sizes).values())

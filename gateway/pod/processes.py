@@ -1,0 +1,80 @@
+"""The processes of a kernel that could have CUDA state, as /proc shows them.
+
+A process id alone is never an identity, as ids are used again: it goes with the time of its start. Threads are never taken for
+processes: the driver accepts their ids and then acts on whoever has them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Optional
+
+Identity = tuple[int, int]  # pid, start in clock ticks since boot
+
+_STATE, _PPID, _SESSION, _STARTED = 0, 1, 3, 19  # fields of /proc/PID/stat after the command's name
+
+
+def alive(identity: Identity) -> bool:
+    """Whether this very process runs; a zombie doesn't."""
+    fields = _stat(identity[0])
+    return fields is not None and fields[_STATE] not in (b"Z", b"X") and int(fields[_STARTED]) == identity[1]
+
+
+def family(root: int, mark: str) -> list[Identity]:
+    """``root``, all that descends from it or is of its session, and orphans that were started with ``mark`` ("NAME=value") in
+    their environment: a kernel's processes, even those that have turned their back on it. Parents first."""
+    children: dict[int, list[int]] = {}
+    starts: dict[int, int] = {}
+    others, orphans = [], []
+    for pid in _pids():
+        fields = _stat(pid)
+        if fields is None or fields[_STATE] in (b"Z", b"X"):
+            continue
+        starts[pid] = int(fields[_STARTED])
+        parent = int(fields[_PPID])
+        children.setdefault(parent, []).append(pid)
+        if int(fields[_SESSION]) == root:
+            others.append(pid)
+        elif parent == 1:
+            orphans.append(pid)
+    others += [pid for pid in orphans if mark.encode() in _environment(pid)]
+    found: dict[int, None] = {}
+    todo = [*reversed(others), root]
+    while todo:
+        pid = todo.pop()
+        if pid not in found and pid in starts:
+            found[pid] = None
+            todo += children.get(pid, ())
+    return [(pid, starts[pid]) for pid in found]
+
+
+def has_cuda(pid: int) -> bool:
+    """Whether the driver's library is mapped there; False also where one may not look: such a process can't be parked anyway."""
+    return b"libcuda.so" in _read(pid, "maps")
+
+
+def on_host() -> bool:
+    """Whether process ids here are the host's, as the driver's are: only there is the kernel's own thread daemon to be seen."""
+    return _read(2, "comm") == b"kthreadd\n"
+
+
+def _pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _environment(pid: int) -> list[bytes]:
+    return _read(pid, "environ").split(b"\0")
+
+
+def _stat(pid: int) -> Optional[list[bytes]]:
+    stat = _read(pid, "stat")
+    return stat[stat.rindex(b")") + 2 :].split() if stat else None
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb", buffering=1 << 16) as file:
+            return file.read()
+    except OSError:
+        return b""

@@ -1,0 +1,227 @@
+"""A kernel's CUDA state leaves its GPU and comes back: what a supervisor's device does on the double's machine."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gateway.protocol.model import Rung
+
+from ..doubles.cuda import GIB, MIB, Op, State
+from .cuda_rig import STATE, Rig, needs_double
+
+pytestmark = needs_double
+two_gpus = pytest.mark.parametrize("rig", [{"gpus": 2}], indirect=True)
+
+
+def test_state_leaves_the_gpu_and_comes_back_unharmed(rig: Rig) -> None:
+    rig.take()
+    kernel = rig.program()
+    error, size = rig.park(kernel)
+    assert error is None
+    assert size == STATE
+    assert rig.node.used() == 0
+    assert rig.device.parked
+    kernel.begin("kept()")
+    assert not kernel.answered(0.1)
+    assert rig.resume(kernel) == (None, size)
+    assert kernel.answer() is True
+    assert not rig.device.parked
+
+
+def test_all_processes_of_a_kernel_are_locked_before_one_is_checkpointed_and_restored_before_one_is_unlocked(rig: Rig) -> None:
+    rig.take()
+    kernel = rig.program()
+    kernel.do("import subprocess, sys, json")
+    code = "import device; device.start(); m = device.Memory(1 << 20); print(1, flush=True); input()"
+    kernel.do(f"start = lambda new: subprocess.Popen([sys.executable, '-c', {code!r}], stdin=-1, stdout=-1, start_new_session=new)")
+    kernel.do("c = [start(False), start(True)]")
+    kernel.do("[p.stdout.readline() for p in c] and None")
+    assert rig.park(kernel)[0] is None
+    assert rig.node.used() == 0
+    assert rig.resume(kernel)[0] is None
+    calls = rig.node.calls(Op.LOCK, Op.CHECKPOINT, Op.RESTORE, Op.UNLOCK)
+    assert [call.op for call in calls] == [op for op in (Op.LOCK, Op.CHECKPOINT, Op.RESTORE, Op.UNLOCK) for _ in range(3)]
+    assert [call.pid for call in calls[6:9]] == [call.pid for call in reversed(calls[3:6])]
+    assert kernel.do("kept()")
+
+
+def test_a_process_that_has_turned_its_back_on_the_kernel_is_found_by_its_environment(rig: Rig) -> None:
+    rig.take()
+    kernel = rig.program()
+    code = "import device, os, time; device.start(); print(os.getpid(), flush=True); time.sleep(60)"
+    kernel.do("import subprocess, sys")
+    kernel.do(f"sh = subprocess.Popen(['sh', '-c', 'setsid \"$0\" -c \"$1\" & wait', sys.executable, {code!r}], stdout=subprocess.PIPE)")
+    pid = int(kernel.do("sh.stdout.readline().decode()"))
+    kernel.do("sh.kill(); sh.wait()")
+    assert rig.park(kernel)[0] is None
+    assert rig.node.state(pid) is State.CHECKPOINTED
+    os.kill(pid, 9)
+
+
+def test_a_kernel_without_cuda_parks_at_once_and_needs_no_resume(rig: Rig) -> None:
+    rig.take()
+    assert rig.park(rig.program(start=False)) == (None, 0)
+    assert not rig.device.parked
+
+
+def test_a_process_that_has_only_begun_with_cuda_can_not_go_elsewhere(rig: Rig) -> None:
+    rig.take()
+    kernel = rig.program(start=False)
+    kernel.do("import device; device.call('cuInit', 0)")
+    assert rig.park(kernel) == (None, 0)
+    assert rig.device.parked
+    rig.node.add_gpu(GIB)
+    error, _ = rig.resume(kernel, rig.node.uuids[1])
+    assert error is not None
+    assert error.reason == "wrong_gpu"
+    assert rig.resume(kernel)[0] is None
+
+
+@two_gpus
+def test_a_kernel_that_sees_all_gpus_resumes_on_another_and_is_read_back_there(rig: Rig) -> None:
+    a, b = rig.node.uuids
+    rig.take(a, visible=(a, b))
+    assert rig.device.probe() == (Rung.ANYWHERE, "")
+    kernel = rig.program()
+    rig.park(kernel)
+    assert rig.resume(kernel, b)[0] is None
+    assert (rig.node.used(0), rig.node.used(1)) == (0, STATE)
+    assert kernel.do("[kept(), device.device_uuid()]") == [True, b]
+    assert rig.park(kernel)[0] is None
+    assert rig.resume(kernel, b)[0] is None
+
+
+@two_gpus
+def test_a_map_that_the_driver_ignores_is_noticed_and_the_state_stays_parked(rig: Rig) -> None:
+    a, b = rig.node.uuids
+    rig.node.set(migrates=0)
+    rig.take(a, visible=(a, b))
+    kernel = rig.program()
+    rig.park(kernel)
+    error, _ = rig.resume(kernel, b)
+    assert error is not None
+    assert (error.reason, error.fatal) == ("not_moved", False)
+    assert (rig.node.state(kernel.pid), rig.node.used(0), rig.node.used(1)) == (State.CHECKPOINTED, 0, 0)
+    assert rig.device.probe()[0] is Rung.SAME_GPU
+    assert rig.resume(kernel, a)[0] is None
+    assert kernel.do("kept()")
+
+
+@two_gpus
+def test_a_kernel_that_sees_only_its_own_gpu_resumes_there_alone(rig: Rig) -> None:
+    a, b = rig.node.uuids
+    rig.take(a)
+    assert rig.device.probe()[0] is Rung.SAME_GPU
+    assert "visible_devices" in rig.device.probe()[1]
+    kernel = rig.program(CUDA_VISIBLE_DEVICES=a)
+    rig.park(kernel)
+    error, _ = rig.resume(kernel, b)
+    assert error is not None
+    assert not error.fatal
+    assert rig.resume(kernel, a)[0] is None
+    assert kernel.do("kept()")
+
+
+def test_state_that_does_not_fit_into_host_memory_stays_on_the_gpu(rig: Rig) -> None:
+    rig.node.add_gpu(1 << 43)
+    rig.take(rig.node.uuids[1])
+    kernel = rig.program(size=1 << 42, CUDA_VISIBLE_DEVICES="1")
+    error, _ = rig.park(kernel)
+    assert error is not None
+    assert (error.reason, error.fatal) == ("does_not_fit", False)
+    assert not rig.node.calls(Op.LOCK)
+
+
+def test_state_so_large_that_it_might_not_fit_back_stays_on_the_gpu(rig: Rig) -> None:
+    rig.take()
+    kernel = rig.program(size=1500 * MIB)
+    error, _ = rig.park(kernel)
+    assert error is not None
+    assert error.reason == "does_not_fit"
+    assert kernel.do("kept()")
+
+
+def test_a_restore_that_may_not_fit_is_never_tried(rig: Rig) -> None:
+    rig.take()
+    kernel = rig.program()
+    rig.park(kernel)
+    rig.node.set_gpu(0, foreign=1500 * MIB)
+    error, _ = rig.resume(kernel)
+    assert error is not None
+    assert (error.reason, error.fatal) == ("device_full", False)
+    assert not rig.node.calls(Op.RESTORE)
+    rig.node.set_gpu(0, foreign=0)
+    assert rig.resume(kernel)[0] is None
+    assert kernel.do("kept()")
+
+
+def test_gpu_work_that_does_not_end_keeps_the_gpu(rig: Rig) -> None:
+    rig.device = rig.make(lock_seconds=0.05)
+    rig.take()
+    kernel = rig.program()
+    kernel.do("device.work(60000)")
+    error, _ = rig.park(kernel)
+    assert error is not None
+    assert error.reason == "gpu_busy"
+    assert rig.node.state(kernel.pid) is State.RUNNING
+
+
+def test_managed_memory_keeps_the_gpu_for_life_and_says_why(rig: Rig) -> None:
+    rig.take()
+    kernel = rig.program()
+    kernel.do("device.call('cuMemAllocManaged', device.ctypes.byref(device._u64()), device._size(4096), 1)")
+    error, _ = rig.park(kernel)
+    assert error is not None
+    assert error.reason == "not_supported"
+    assert kernel.do("kept()")
+    rung, reason = rig.device.probe()
+    assert (rung, "managed" in reason) == (Rung.EXCLUSIVE, True)
+    assert rig.park(kernel)[0].reason == "not_supported"  # type: ignore[union-attr]
+    rig.device.forget()
+    assert rig.device.probe()[0] is not Rung.EXCLUSIVE
+
+
+def test_memory_of_a_process_that_can_not_be_found_keeps_the_gpu(rig: Rig) -> None:
+    rig.node.set(host_pids=1)
+    rig.take()
+    kernel = rig.program()
+    hidden = rig.program()
+    error, _ = rig.park(kernel)
+    assert error is not None
+    assert error.reason == "still_in_use"
+    assert kernel.do("kept()")
+    hidden.end()
+    assert rig.park(kernel)[0] is None
+
+
+def test_a_restore_without_persistence_mode_works_from_an_initialised_helper_that_holds_no_context(rig: Rig) -> None:
+    rig.node.set_gpu(0, persistent=0)
+    rig.take()
+    kernel = rig.program()
+    rig.park(kernel)
+    assert rig.node.used() == 0
+    assert rig.resume(kernel)[0] is None
+
+
+def test_a_helper_in_which_the_driver_failed_to_start_is_replaced(rig: Rig) -> None:
+    rig.node.set_gpu(0, persistent=0)
+    rig.take()
+    kernel = rig.program()
+    with rig.node.fault(Op.INIT, 100):
+        error, _ = rig.park(kernel)
+        assert error is not None
+        assert error.reason == "no_device"
+    assert rig.park(kernel)[0] is None
+
+
+@pytest.mark.parametrize("cycles", [20])
+def test_many_turns_lose_nothing(rig: Rig, cycles: int) -> None:
+    rig.take()
+    kernel = rig.program()
+    for _ in range(cycles):
+        assert rig.park(kernel)[0] is None
+        assert rig.resume(kernel)[0] is None
+    assert kernel.do("kept()")
+    assert rig.node.used() == STATE
