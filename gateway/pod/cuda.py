@@ -7,6 +7,7 @@ must never load the driver into the supervisor, and never say that a GPU is free
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -138,23 +139,30 @@ class CudaDevice(Device):
             self._begin(Operation("resume", CHECKPOINTED, done, fields, processes=parked.processes))
 
     def before_kill(self, pid: int, done: Callable[[], None]) -> None:
-        has = version(self._facts.driver)
-        if not self._restored or self._parked is not None or self._operation is not None or (has and has < HANGS_WHEN_KILLED):
+        if not self._restored or self._parked is not None or self._operation is not None or not self._hangs_when_killed:
             done()
             return
         go = self._once(done)
         self._reactor.call_later(FREEZE_SECONDS, go)
         self._ask("freeze", lambda answer: go(), root=pid, mark=self._mark, gpus=self._gpus)
 
-    def forget(self) -> None:
+    @property
+    def _hangs_when_killed(self) -> bool:
+        return version(self._facts.driver) >= HANGS_WHEN_KILLED
+
+    def forget(self, pid: int) -> None:
         if self._operation is not None and self._operation.timer is not None:
             self._operation.timer.cancel()
+        if self._helper is not None and self._helper.busy:  # it may be in a call that never ends
+            self._dismiss()
+        if self._gpus and not self._missing:
+            before = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+            freeze = self._restored and self._hangs_when_killed
+            self._ask("sweep", lambda answer: None, root=pid, mark=self._mark, before=before, freeze=freeze)
         self._life += 1
         self._operation = self._parked = self._visible = None
         self._gpus, self._floor, self.alarm, self._restored = [], {}, "", False
         self._facts = replace(self._facts, keeps="", stays="")
-        if self._helper is not None and self._helper.busy:  # it may be in a call that never ends
-            self._dismiss()
 
     def close(self) -> None:
         self._dismiss()

@@ -106,6 +106,10 @@ class Helper:
         self._parking.freeze(root, mark, gpus)
         return {}
 
+    def _sweep(self, root: int, mark: str, before: int, freeze: bool) -> dict[str, Any]:
+        self._parking.sweep(root, mark, before, freeze)
+        return {}
+
 
 def _identities(processes: list[list[int]]) -> list[Identity]:
     return [(pid, start) for pid, start in processes]

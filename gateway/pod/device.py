@@ -54,8 +54,9 @@ class Device(ABC):
         done()
 
     @abstractmethod
-    def forget(self) -> None:
-        """The kernel process has ended, and all of its state; an operation under way must not call back any more."""
+    def forget(self, pid: int) -> None:
+        """The kernel process has ended, and all of its state; an operation under way must not call back any more. What else of the
+        kernel is on the GPU has to go."""
 
     def close(self) -> None:  # noqa: B027 (most have nothing to close)
         """The supervisor ends."""
@@ -83,5 +84,5 @@ class NoParking(Device):
     def resume(self, pid: int, gpus: Sequence[str], done: Done) -> None:
         done(None, 0)
 
-    def forget(self) -> None:
+    def forget(self, pid: int) -> None:
         pass

@@ -98,7 +98,7 @@ class Lease:
 
     def kernel_gone(self) -> None:
         """The process ended: its CUDA state went with it, its GPUs are empty."""
-        self._device.forget()
+        self._device.forget(self._pid())
         self._state.gpus, self._state.home, self._state.parked_bytes, self._state.fatal = [], [], 0, False
         self._hold_until = 0.0
         self._mark()

@@ -17,7 +17,7 @@ from .driver import CHECKPOINTED, RUNNING, Cuda, DriverError
 from .headroom import host_headroom
 from .messages import size
 from .nvml import Nvml, NvmlError
-from .processes import Identity, alive, family, has_cuda, on_host
+from .processes import Identity, alive, family, has_cuda, kill, on_host
 from .steps import Lost, Say, Steps
 
 HOST_MARGIN = 1.1  # of the state's size, in host memory
@@ -138,6 +138,18 @@ class Parking:
                 self._steps.settle(found, CHECKPOINTED)
             except Lost:
                 pass
+
+    def sweep(self, root: int, mark: str, before: int, freeze: bool) -> None:
+        """After the kernel's end: nobody leases for what it has left on the GPU, so that ends too. ``before``: only what was started
+        until then (clock ticks since boot), as the next kernel bears the same mark. ``freeze``: as before any kill."""
+        left = [process for process in self.scan(root, mark)[0] if process[1] <= before]
+        if freeze:
+            try:
+                self._steps.settle(left, CHECKPOINTED)
+            except Lost:
+                pass
+        for process in left:
+            kill(process)
 
     # steps
 

@@ -7,7 +7,9 @@ processes: the driver accepts their ids and then acts on whoever has them.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Optional
 
 Identity = tuple[int, int]  # pid, start in clock ticks since boot
@@ -22,36 +24,45 @@ def alive(identity: Identity) -> bool:
 
 
 def family(root: int, mark: str) -> list[Identity]:
-    """``root``, all that descends from it or is of its session, and orphans that were started with ``mark`` ("NAME=value") in
-    their environment: a kernel's processes, even those that have turned their back on it. Parents first."""
+    """``root``, all that descends from it or is of its session, and whatever was started with ``mark`` ("NAME=value") in its
+    environment: a kernel's processes, even those that have turned their back on it. Parents first."""
     children: dict[int, list[int]] = {}
     starts: dict[int, int] = {}
-    others, orphans = [], []
+    session = []
     for pid in _pids():
         fields = _stat(pid)
         if fields is None or fields[_STATE] in (b"Z", b"X"):
             continue
         starts[pid] = int(fields[_STARTED])
-        parent = int(fields[_PPID])
-        children.setdefault(parent, []).append(pid)
+        children.setdefault(int(fields[_PPID]), []).append(pid)
         if int(fields[_SESSION]) == root:
-            others.append(pid)
-        elif parent == 1:
-            orphans.append(pid)
-    others += [pid for pid in orphans if mark.encode() in _environment(pid)]
+            session.append(pid)
     found: dict[int, None] = {}
-    todo = [*reversed(others), root]
-    while todo:
-        pid = todo.pop()
-        if pid not in found and pid in starts:
-            found[pid] = None
-            todo += children.get(pid, ())
+
+    def add(todo: list[int]) -> None:
+        while todo:
+            pid = todo.pop()
+            if pid not in found and pid in starts:
+                found[pid] = None
+                todo += children.get(pid, ())
+
+    add([*reversed(session), root])
+    add([pid for pid, start in starts.items() if pid not in found and _marked((pid, start), mark)])
     return [(pid, starts[pid]) for pid in found]
 
 
 def has_cuda(pid: int) -> bool:
     """Whether the driver's library is mapped there; False also where one may not look: such a process can't be parked anyway."""
     return b"libcuda.so" in _read(pid, "maps")
+
+
+def kill(identity: Identity) -> None:
+    """SIGKILL; no error where it has just ended."""
+    if alive(identity):
+        try:
+            os.kill(identity[0], signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
 
 
 def on_host() -> bool:
@@ -63,8 +74,10 @@ def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def _environment(pid: int) -> list[bytes]:
-    return _read(pid, "environ").split(b"\0")
+@lru_cache(maxsize=1 << 14)
+def _marked(identity: Identity, mark: str) -> bool:
+    """What a process was started with doesn't change, and on a large machine most processes are others'."""
+    return mark.encode() in _read(identity[0], "environ").split(b"\0")
 
 
 def _stat(pid: int) -> Optional[list[bytes]]:

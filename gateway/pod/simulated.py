@@ -50,7 +50,7 @@ class Simulated(Device):
     def resume(self, pid: int, gpus: Sequence[str], done: Done) -> None:
         self._after(False, done)
 
-    def forget(self) -> None:
+    def forget(self, pid: int) -> None:
         self.bytes, self._parked = 0, False
         if self._timer:
             self._timer.cancel()

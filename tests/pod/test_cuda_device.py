@@ -179,7 +179,7 @@ def test_managed_memory_keeps_the_gpu_for_life_and_says_why(rig: Rig) -> None:
     rung, reason = rig.device.probe()
     assert (rung, "managed" in reason) == (Rung.EXCLUSIVE, True)
     assert rig.park(kernel)[0].reason == "not_supported"  # type: ignore[union-attr]
-    rig.device.forget()
+    rig.device.forget(kernel.pid)
     assert rig.device.probe()[0] is not Rung.EXCLUSIVE
 
 
