@@ -27,7 +27,7 @@ from ..protocol.model import KernelState, Rung
 from ..settings import ElasticGateway, Leases
 from .adoption import dial_all
 from .desk import Desk
-from .link import KernelLink
+from .link import KernelLink, end_context, new_context
 from .patrol import Patrol, log_failure
 from .reading import CANT_PARK, Identity, Reading
 from .seat import BROKER, GATEWAY, take
@@ -87,8 +87,7 @@ class Broker:
         if self.backend.places is not None:
             self._desk = Desk(self, await take(self.backend.places, self._kind), self._kind, self._who)
         try:
-            self._context = zmq.Context()
-            self._context.max_sockets = 1 << 16
+            self._context = new_context()
             self.generation = await self.backend.generation()
             seen = await self._patrol.inventory()
             self.running = True
@@ -120,7 +119,7 @@ class Broker:
             self._desk.close()
         context, self._context = self._context, None
         if context is not None:
-            await asyncio.to_thread(context.destroy, 200)  # once the lines' last words are out
+            await end_context(context)
 
     async def adopt(self) -> list[tuple[str, Supervisor]]:
         """``(kernel_id, supervisor)`` of each running kernel that this gateway owns, dialled (``links``). None where no name is owned."""

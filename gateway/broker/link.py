@@ -31,6 +31,23 @@ BATCH = 64  # messages taken before others on the loop have their turn
 _BY_REASON = {kind.reason: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ElasticError)}
 
 
+_contexts: set[zmq.Context[Any]] = set()  # kept from the garbage collector, which may end one before its sockets and wait for ever
+
+
+def new_context() -> zmq.Context[Any]:
+    """A ZMQ context for any number of lines; to be ended by ``end_context``."""
+    context = zmq.Context()
+    context.max_sockets = 1 << 16
+    _contexts.add(context)
+    return context
+
+
+async def end_context(context: zmq.Context[Any]) -> None:
+    """Returns when the last words of its lines, which must be closed, are out."""
+    await asyncio.to_thread(context.destroy, 200)
+    _contexts.discard(context)
+
+
 class Subscriber(Protocol):
     """One browser's place on the line. Each call must be cheap and must not wait; they come in the order of the messages."""
 

@@ -13,12 +13,10 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-import zmq
-
 from ..backends.base import Backend, Supervisor
 from ..protocol.errors import SettingError
 from .client import BrokerClient
-from .link import KernelLink
+from .link import KernelLink, new_context
 
 T = TypeVar("T")
 
@@ -33,8 +31,7 @@ class Outside:
         if backend.places is None:
             raise SettingError("Without a gateway kernels run on this machine: leave ElasticGateway.backend at 'local'.")
         self._loop = asyncio.new_event_loop()
-        self._context = zmq.Context()
-        self._context.max_sockets = 1 << 16
+        self._context = new_context()
         self._broker = BrokerClient(backend.places)
         self._thread = threading.Thread(target=self._loop.run_forever, name="elastic kernels", daemon=True)
         self._thread.start()
