@@ -270,8 +270,17 @@ def _legacy(n: int, channel: str, parts: Sequence[Part]) -> tuple[int, bytes]:
 
 
 def _v1(n: int, channel: str, parts: Sequence[Part]) -> tuple[int, bytes]:
-    return BINARY, ws.encode_v1(channel, parts)
+    return BINARY, ws.encode_v1(channel, _readable(parts))
 
 
 def _numbered(n: int, channel: str, parts: Sequence[Part]) -> tuple[int, bytes]:
-    return BINARY, ws.encode_message(n, channel, parts)
+    return BINARY, ws.encode_message(n, channel, _readable(parts))
+
+
+def _readable(parts: Sequence[Part]) -> Sequence[Part]:
+    """A lone surrogate that a cell has printed makes a content that isn't UTF-8, on which clients break; U+FFFD takes its place."""
+    try:
+        str(parts[3], "utf-8")
+    except UnicodeDecodeError:
+        return [*parts[:3], str(parts[3], "utf-8", "replace").encode(), *parts[4:]]
+    return parts

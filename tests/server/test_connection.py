@@ -81,6 +81,16 @@ def test_binary_buffers_pass_both_ways_untouched(protocol):
     story(protocol, tell, link)
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_is_not_utf8_is_made_readable(protocol):
+    async def tell(connection, socket, kernel):
+        connection.deliver(1, "iopub", [*reply(msg_type="stream")[:3], b'{"text":"a\xed\xb3\x83b"}'])
+        await turn()
+        assert socket.messages()[0]["content"]["text"].replace("\ufffd", "") == "ab"
+
+    story(protocol, tell, Link())
+
+
 def test_what_is_said_in_one_turn_leaves_in_one_write():
     async def tell(connection, socket, kernel):
         for n in range(1, 21):
