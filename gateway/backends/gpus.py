@@ -6,6 +6,7 @@ It blocks for milliseconds, on a bad day for seconds, so it must be called from 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import threading
 import time
@@ -14,14 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..protocol.ladder import Facts, rung
 from ..protocol.model import Gpu, Rung
 from ..settings import ElasticGateway, LocalBackend, SimulatedGpu
 from .base import Claim
 from .locks import GpuLocks, default_folder
 from .places import Places
 from .processes import descendants, user_of
-
-ANYWHERE_DRIVER, SAME_GPU_DRIVER = 580, 575
 
 
 class Inventory:
@@ -32,7 +32,7 @@ class Inventory:
         self._simulated = simulated
         real_locks = GpuLocks(Path(local.lock_dir) if local.lock_dir else default_folder())
         self._locks = real_locks if self._count is None else GpuLocks(places.locks, shared=False)
-        self.driver = Nvml() if self._count is None else None
+        self.driver = Nvml(masked=gateway.visible_devices == "leased") if self._count is None else None
         self._guard = threading.Lock()
 
     def claim(self, who: str) -> Claim:
@@ -87,10 +87,12 @@ def on_host() -> bool:
 
 
 class Nvml:
-    """NVIDIA's management library; where there is none, there are no GPUs and ``missing`` says why."""
+    """NVIDIA's management library; where there is none, there are no GPUs and ``missing`` says why. ``masked``: kernels see none but
+    the GPUs that they have leased."""
 
-    def __init__(self) -> None:
+    def __init__(self, masked: bool = False) -> None:
         self.missing = ""
+        self._masked = masked
         self._nvml: Any = None
 
     def gpus(self) -> list[Gpu]:
@@ -99,12 +101,13 @@ class Nvml:
             return []
         version = _text(nvml.nvmlSystemGetDriverVersion())
         found: list[Gpu] = []
-        for index in range(nvml.nvmlDeviceGetCount()):
+        count = nvml.nvmlDeviceGetCount()
+        for index in range(count):
             try:
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
                 parts = list(self._partitions(handle))
-                rung, reason = self._rung(handle, version, bool(parts))
-                found += [self._gpu(each, rung, reason) for each in parts or [handle]]
+                best, reason = self._rung(handle, version, bool(parts), self._masked and count > 1)
+                found += [self._gpu(each, best, reason) for each in parts or [handle]]
             except nvml.NVMLError:  # fallen off the bus: it is not there
                 continue
         return found
@@ -145,13 +148,13 @@ class Nvml:
                 self.missing = f"no NVIDIA driver answers: {exc}"
         return self._nvml
 
-    def _gpu(self, handle: Any, rung: Rung, reason: str) -> Gpu:
+    def _gpu(self, handle: Any, best: Rung, reason: str) -> Gpu:
         nvml = self._nvml
         return Gpu(
             uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
             flavor=flavor(_text(nvml.nvmlDeviceGetName(handle))),
             memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-            rung=rung,
+            rung=best,
             reason=reason,
         )
 
@@ -164,25 +167,18 @@ class Nvml:
                 if partition is not None:
                     yield partition
 
-    def _rung(self, handle: Any, version: str, partitioned: bool) -> tuple[Rung, str]:
+    def _rung(self, handle: Any, version: str, partitioned: bool, masked: bool) -> tuple[Rung, str]:
         nvml = self._nvml
-        if partitioned:
-            return Rung.EXCLUSIVE, "a MIG partition: the driver doesn't checkpoint those"
-        if _or(lambda: nvml.nvmlDeviceGetVirtualizationMode(handle), 0) == nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU:
-            return Rung.EXCLUSIVE, "a virtual GPU (vGPU): the driver doesn't checkpoint those"
-        if _or(lambda: nvml.nvmlDeviceGetMPSComputeRunningProcesses(handle), []):
-            return Rung.EXCLUSIVE, "shared through MPS, whose clients can't be checkpointed"
-        return rung_of(version)
-
-
-def rung_of(version: str) -> tuple[Rung, str]:
-    """``(rung, why not a better one)`` of a driver version such as "580.65.06"."""
-    major = int(version.split(".")[0]) if version.split(".")[0].isdigit() else 0
-    if major >= ANYWHERE_DRIVER:
-        return Rung.ANYWHERE, ""
-    if major >= SAME_GPU_DRIVER:
-        return Rung.SAME_GPU, f"driver {version}: resuming on another GPU needs {ANYWHERE_DRIVER} or newer"
-    return Rung.EXCLUSIVE, f"driver {version or 'unknown'}: parking needs {SAME_GPU_DRIVER} or newer"
+        return rung(
+            Facts(
+                driver=version,
+                machine=platform.machine(),
+                mig=partitioned,
+                vgpu=_or(lambda: nvml.nvmlDeviceGetVirtualizationMode(handle), 0) == nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
+                mps=bool(_or(lambda: nvml.nvmlDeviceGetMPSComputeRunningProcesses(handle), [])),
+                masked=masked,
+            )
+        )
 
 
 def flavor(name: str) -> str:

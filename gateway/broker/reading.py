@@ -85,8 +85,6 @@ class Reading:
             told.append(self._replaced())
         if ours and not self._answered and lease.answer:
             self._answered = True
-            if lease.answer in OUT_OF_STEP:
-                return [*told, self._whole(None)]
             told.append(self._answer())
         told += self.levels()
         if hold is not None:
@@ -142,13 +140,14 @@ class Reading:
         )  # fmt: skip
 
     def _answer(self) -> Event:
+        """What came of the newest order; where it isn't what such an answer usually means, the whole truth."""
         kernel, lease, order = self.identity.kernel_id, self.state.lease, self.order
         assert order is not None
-        done = lease.answer == "done"
+        done, holds = lease.answer == "done", lease.phase in WITH_GPUS
+        if isinstance(order, Deny):
+            return events.Denied(kernel, order.order)
+        if lease.answer in OUT_OF_STEP or holds is not (done if isinstance(order, Grant) else not done):
+            return self._whole(None)
         if isinstance(order, Grant):
-            return (
-                events.Resumed(kernel, order.order) if done else events.ResumeFailed(kernel, order.order, lease.answer, fatal=lease.fatal)
-            )
-        if isinstance(order, Park):
-            return events.Parked(kernel, order.order, lease.parked_bytes) if done else events.ParkRefused(kernel, order.order, lease.answer)
-        return events.Denied(kernel, order.order)
+            return events.Resumed(kernel, order.order) if done else events.ResumeFailed(kernel, order.order, lease.answer, lease.fatal)
+        return events.Parked(kernel, order.order, lease.parked_bytes) if done else events.ParkRefused(kernel, order.order, lease.answer)

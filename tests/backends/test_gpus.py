@@ -11,10 +11,15 @@ from typing import Any
 import pytest
 
 from gateway.backends import gpus as gpus_module
-from gateway.backends.gpus import Inventory, Nvml, flavor, rung_of
+from gateway.backends.gpus import Inventory, Nvml, flavor
 from gateway.backends.places import Places
 from gateway.protocol.model import Rung
 from gateway.settings import ElasticGateway, LocalBackend, SimulatedGpu
+
+
+@pytest.fixture(autouse=True)
+def pc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus_module.platform, "machine", lambda: "x86_64")
 
 
 class FakeNvml:
@@ -84,9 +89,12 @@ class FakeNvml:
         ]
 
 
-def inventory(tmp_path: Path, nvml: FakeNvml | None = None, simulated: int | None = None, **options: Any) -> Inventory:
+def inventory(
+    tmp_path: Path, nvml: FakeNvml | None = None, simulated: int | None = None, gateway: ElasticGateway | None = None, **options: Any
+) -> Inventory:
     local = LocalBackend(lock_dir=str(tmp_path / "locks"))
-    found = Inventory(ElasticGateway(simulated_gpus=simulated), local, SimulatedGpu(**options), Places(str(tmp_path / "e")))
+    gateway = gateway or ElasticGateway(simulated_gpus=simulated)
+    found = Inventory(gateway, local, SimulatedGpu(**options), Places(str(tmp_path / "e")))
     if found.driver is not None:
         found.driver._nvml = nvml
     return found
@@ -117,13 +125,25 @@ def test_a_gpu_is_known_by_uuid_flavor_memory_and_what_its_driver_can_do(tmp_pat
     assert (gpu.uuid, gpu.flavor, gpu.memory_bytes, gpu.simulated, gpu.rung) == ("GPU-1", "a100-sxm4-80gb", 80 << 30, False, Rung.ANYWHERE)
 
 
-def test_the_rung_follows_the_driver_and_says_why_not_a_better_one() -> None:
-    assert rung_of("580.65.06") == (Rung.ANYWHERE, "")
-    assert rung_of("575.57.08")[0] is Rung.SAME_GPU
-    assert "580" in rung_of("575.57.08")[1]
-    assert rung_of("570.1")[0] is Rung.EXCLUSIVE
-    assert "575" in rung_of("570.1")[1]
-    assert rung_of("")[0] is Rung.EXCLUSIVE
+def test_the_rung_follows_the_driver_and_says_why_not_a_better_one(tmp_path: Path) -> None:
+    def best(driver: str) -> tuple[Rung, str]:
+        [gpu] = inventory(tmp_path, FakeNvml({"uuid": "GPU-1"}, driver=driver)).gpus()
+        return gpu.rung, gpu.reason
+
+    assert best("580.65.06") == (Rung.ANYWHERE, "")
+    assert best("575.57.08")[0] is Rung.SAME_GPU
+    assert "580" in best("575.57.08")[1]
+    assert best("570.1")[0] is Rung.EXCLUSIVE
+    assert "575" in best("570.1")[1]
+
+
+def test_a_state_can_move_only_between_gpus_that_its_kernel_sees(tmp_path: Path) -> None:
+    def rungs(**gateway: Any) -> set[Rung]:
+        found = inventory(tmp_path, FakeNvml({"uuid": "GPU-1"}, {"uuid": "GPU-2"}), gateway=ElasticGateway(**gateway))
+        return {gpu.rung for gpu in found.gpus()}
+
+    assert rungs() == {Rung.SAME_GPU}
+    assert rungs(visible_devices="all") == {Rung.ANYWHERE}
 
 
 def test_partitions_are_leased_one_by_one_and_never_parked(tmp_path: Path) -> None:
@@ -132,7 +152,7 @@ def test_partitions_are_leased_one_by_one_and_never_parked(tmp_path: Path) -> No
     assert [(gpu.uuid, gpu.rung) for gpu in gpus] == [
         ("MIG-1", Rung.EXCLUSIVE),
         ("MIG-2", Rung.EXCLUSIVE),
-        ("GPU-2", Rung.ANYWHERE),
+        ("GPU-2", Rung.SAME_GPU),
     ]
     assert "MIG" in gpus[0].reason
 

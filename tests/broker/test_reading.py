@@ -94,7 +94,21 @@ def test_an_answer_that_contradicts_the_book_is_followed_by_the_whole_truth() ->
     found = reading(phase="HOLDING", gpus=["A"])
     sent(found, Park("k", 5, "idle"))
     told = found.next(state(phase="COLD", order=[GENERATION, 7], answer="not_holding"), 101.0)
-    assert kinds(told) == ["KernelSeen"]
+    assert kinds(told)[0] == "KernelSeen"
+
+
+def test_a_state_that_was_lost_while_it_came_back_may_still_occupy_the_gpu() -> None:
+    found = reading(wanted=True, phase="WAITING")
+    sent(found, Grant("k", 5, ("A",)))
+    occupied = found.next(state(phase="HOLDING", gpus=["A"], order=[GENERATION, 7], answer="resume_failed", fatal=True), 101.0)
+    assert (kinds(occupied)[0], answered(events.KernelSeen, occupied).gpus) == ("KernelSeen", ("A",))
+
+
+def test_a_state_that_was_lost_while_it_left_gives_the_gpu_back() -> None:
+    found = reading(phase="HOLDING", gpus=["A"])
+    sent(found, Park("k", 5, "idle"))
+    lost = found.next(state(phase="COLD", order=[GENERATION, 7], answer="device_failed", fatal=True), 101.0)
+    assert answered(events.KernelSeen, lost).phase is Phase.COLD
 
 
 def test_a_kernel_that_died_or_was_replaced_has_given_everything_back() -> None:
