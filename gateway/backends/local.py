@@ -116,19 +116,10 @@ class LocalMachine(Backend):
             os.close(reading)
 
     async def find(self) -> list[Supervisor]:
-        found: list[Supervisor] = []
-        for folder in await asyncio.to_thread(lambda: sorted(self.places.kernels.iterdir())):
-            try:
-                supervisor = LocalSupervisor(folder)
-            except SupervisorLost:
-                if await asyncio.to_thread(_abandoned, folder):
-                    await _end(folder, None, 0)
-                continue
-            if supervisor.alive():
-                found.append(supervisor)
-            else:
-                await supervisor.end(0)
-        return found
+        living, left = await asyncio.to_thread(self._look)
+        for folder in left:
+            await _end(folder, None, 0)
+        return living
 
     async def at(self, place: str) -> LocalSupervisor:
         folder = Path(place)
@@ -150,6 +141,23 @@ class LocalMachine(Backend):
 
     async def uses(self, kernel_pid: int, gpus: Iterable[str], seconds: float) -> bool:
         return await asyncio.to_thread(self._inventory.uses, kernel_pid, list(gpus), seconds)
+
+    def _look(self) -> tuple[list[Supervisor], list[Path]]:
+        """The supervisors that live, and the folders that dead ones have left."""
+        living: list[Supervisor] = []
+        left: list[Path] = []
+        for folder in sorted(self.places.kernels.iterdir()):
+            try:
+                supervisor = LocalSupervisor(folder)
+            except SupervisorLost:
+                if _abandoned(folder):
+                    left.append(folder)
+                continue
+            if supervisor.alive():
+                living.append(supervisor)
+            else:
+                left.append(folder)
+        return living, left
 
     def _spawn(self, folder: Path, spec: Spec, ready: int) -> subprocess.Popen[bytes]:
         if folder.exists():
