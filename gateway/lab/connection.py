@@ -27,6 +27,8 @@ from .line import Line, Patience
 
 MAX_MESSAGE_BYTES = 512 << 20  # of one message, either way; tornado's own limit of 10 MiB cuts off large pictures and widgets
 
+ASK_EVERY = 16  # messages; a page whose network breaks is sent again what it has not confirmed, so about so many at most
+
 _NUMBER = struct.Struct("!Q")
 
 
@@ -41,7 +43,9 @@ class ElasticGatewayConnection(BaseKernelWebsocketConnection):
     )
     connect_timeout = Float(10.0, config=True, help="Seconds that one dial may take.")
     notice_after = Float(
-        2.0, config=True, help="Seconds of the gateway's absence after which the page's kernel indicator says so. Shorter ones don't show."
+        2.0,
+        config=True,
+        help="Seconds of the gateway's absence after which the page shows the kernel as starting. Shorter ones don't show.",
     )
     gone_after = Float(
         3.0,
@@ -59,8 +63,9 @@ class ElasticGatewayConnection(BaseKernelWebsocketConnection):
     lines: ClassVar[dict[tuple[str, str], Line]] = {}
 
     _line: Line | None = None
-    _asked: int | None = None  # number in the ping that the browser hasn't answered yet
-    _written = 0
+    _written = 0  # number of the last message written
+    _asked = 0  # number in the last ping
+    _answered = 0  # number in the last pong
 
     # What the websocket handler says
 
@@ -95,11 +100,11 @@ class ElasticGatewayConnection(BaseKernelWebsocketConnection):
 
     def handle_pong(self, data: bytes) -> None:
         """The browser has read everything up to the number in ``data``."""
-        if self._line is None or self._asked is None or data != _NUMBER.pack(self._asked):
-            return
-        n, self._asked = self._asked, None
-        self._line.taken(n)
-        self._ask()
+        n = _NUMBER.unpack(data)[0] if len(data) == _NUMBER.size else 0
+        if self._line is not None and self._answered < n <= self._asked:
+            self._answered = n
+            self._line.taken(n)
+            self._ask()
 
     @classmethod
     async def close_all(cls) -> None:
@@ -131,8 +136,9 @@ class ElasticGatewayConnection(BaseKernelWebsocketConnection):
         return self.websocket_handler.selected_subprotocol == V1
 
     def _ask(self) -> None:
-        """Keep one ping under way while the browser hasn't said that it has everything."""
-        if self._asked is None and self._line is not None and self._written > self._line.taken_up_to:
+        """Ask how far the browser has read: at once where no question is open, else once in a while."""
+        open_question = self._asked > self._answered
+        if self._written >= self._asked + (ASK_EVERY if open_question else 1):
             self._asked = self._written
             try:
                 self.websocket_handler.ping(_NUMBER.pack(self._asked))

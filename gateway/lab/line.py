@@ -36,7 +36,7 @@ from ..protocol.websocket import (
     encode_v1,
 )
 from ..protocol.wire import Part
-from .notices import Message, Voice
+from .notices import AWAY, Message, Voice
 
 GOING_AWAY = 1001  # a page that was closed or reloaded never comes back under its session id
 
@@ -138,10 +138,6 @@ class Line:
         self._outbox.append(sent)
         self._outbox_bytes += size
         self._post(sent)
-
-    @property
-    def taken_up_to(self) -> int:
-        return self._taken or 0
 
     def taken(self, n: int) -> None:
         """The browser has everything up to ``n``."""
@@ -312,9 +308,9 @@ class Line:
             self._notice = asyncio.get_running_loop().call_later(self._patience.notice_after, self._show_away)
 
     def _show_away(self) -> None:
-        """JupyterLab shows "unknown" in the kernel's indicator; the true status follows when the gateway is back."""
+        """The kernel's indicator shows it; the true status follows when the gateway is back."""
         self._noticed = True
-        self._say(self._voice.status("unknown"))
+        self._say(self._voice.status(AWAY))
         self._log.warning("The gateway is away; what the page sends is kept until it is back")
 
     def _quiet(self) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 from ..protocol.errors import WireError
 from ..protocol.wire import Part, dumps, loads
 
+AWAY = "starting"  # JupyterLab throws away a status that isn't starting, idle, busy, restarting or dead; of these it is the nearest
+
 Message = tuple[str, list[Part]]  # channel, [header, parent_header, metadata, content, *buffers]
 
 
@@ -22,7 +24,7 @@ class Voice:
 
     def __init__(self) -> None:
         self.kernel_session = uuid.uuid4().hex
-        self.execution_state = "unknown"
+        self.execution_state = AWAY
 
     def listen(self, channel: str, parts: Sequence[Part]) -> None:
         """Learn from a message on its way to the page; anything but a status is left unread."""

@@ -1,0 +1,110 @@
+"""The demo as a newcomer runs it: one command, one address, the example notebook, one Ctrl-C."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser.conftest import SECONDS
+
+
+class Demo:
+    """The command, up to the address that it prints."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gateway.cli", "demo", "--simulated-gpus=2"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self.process.stdout is not None
+        self.said = ""
+        while "Ctrl-C" not in self.said:
+            line = self.process.stdout.readline()
+            assert line, self.said
+            self.said += line
+        self.addresses = re.findall(r"http://\S+", self.said)
+        self.servers = children_of(self.process.pid)
+        config = next(word for pid in self.servers for word in command_line(pid) if word.startswith("--config="))
+        self.folder = Path(config.partition("=")[2]).parent
+
+    def end(self, signum: int) -> int:
+        self.process.send_signal(signum)
+        return self.process.wait(SECONDS)
+
+    def nothing_is_left(self) -> bool:
+        return not any(alive(pid) for pid in self.servers)
+
+
+def children_of(pid: int) -> set[int]:
+    """Process ids of all that a process has started, and what those have started."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def command_line(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+@pytest.fixture
+def demo() -> Iterator[Demo]:
+    running = Demo()
+    yield running
+    if running.process.poll() is None:
+        running.end(signal.SIGTERM)
+
+
+@pytest.mark.timeout(300)
+def test_the_example_notebook_shows_what_it_promises(demo, visit):
+    assert len(demo.addresses) == 1
+    sheet = visit(demo.addresses[0])
+    assert not any("token" in word and "=" in word for pid in demo.servers for word in command_line(pid))
+    sheet.run_all()
+    sheet.until(10, "Good night.")
+    outputs = [sheet.text(number) for number in range(11)]
+    assert "Has held no GPU yet" in outputs[0]
+    assert outputs[1] == "285"
+    assert "epoch 7: loss 0.125" in outputs[2]
+    assert "Holds GPU-SIM-" in outputs[2]
+    sheet.output(3).locator("img").wait_for()
+    assert "parked" in outputs[4]
+    assert "the last loss was 0.125" in outputs[5]
+    assert "Holds GPU-SIM-" in outputs[5]
+    assert "parked" in outputs[6]  # a colleague has taken it
+    assert "worth the wait" in outputs[7]
+    assert "stays with this kernel for 2 min" in outputs[8]
+    assert demo.end(signal.SIGINT) == 0
+    assert demo.nothing_is_left()
+
+
+def test_a_demo_that_is_killed_leaves_nothing_behind(demo):
+    demo.end(signal.SIGKILL)
+    end = time.monotonic() + SECONDS
+    while not demo.nothing_is_left():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert not demo.folder.exists()
