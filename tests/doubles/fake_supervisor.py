@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ class FakeSupervisor(Supervisor):
 
     def __init__(self, kernel_id: str = "k1", user: str = "ada", count: int = 1, owner: str = "", folder: Path | None = None) -> None:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="fs"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.kernel_id, self.user, self.owner = kernel_id, user, owner
         self.name, self.display, self.key, self.metadata = "elastic-python", f"{kernel_id}.ipynb", "secret", {}
         self.place = str(self.folder)
