@@ -77,7 +77,7 @@ def _pids() -> Iterator[int]:
 @lru_cache(maxsize=1 << 14)
 def _marked(identity: Identity, mark: str) -> bool:
     """What a process was started with doesn't change, and on a large machine most processes are others'."""
-    return mark.encode() in _read(identity[0], "environ").split(b"\0")
+    return bool(mark) and mark.encode() in _read(identity[0], "environ").split(b"\0")
 
 
 def _stat(pid: int) -> Optional[list[bytes]]:

@@ -70,6 +70,10 @@ def test_whatever_bears_the_kernels_mark_is_of_its_family() -> None:
     process.communicate()
 
 
+def test_no_mark_marks_nobody() -> None:
+    assert family(1 << 22, "") == []
+
+
 def test_only_a_process_that_has_loaded_the_driver_has_cuda() -> None:
     assert not has_cuda(os.getpid())
 
