@@ -46,6 +46,7 @@ class Lease:
         self._state.gpus = list(gpus)
         if not gpus:
             return self._resumed(epoch, None)
+        self._answer(epoch, "")  # taken, not done
         self._move(Phase.RESUMING)
         if self._device.parked:
             self._device.resume(self._pid(), gpus, lambda error, _: self._resumed(epoch, error))
@@ -63,6 +64,7 @@ class Lease:
             return self._move(Phase.COLD)
         if self._gate.lost:  # only the end of the process frees the GPU
             return self._kill(self._gate.lost)
+        self._answer(epoch, "")
         self._move(Phase.PARKING)
         self._quiet(lambda idle: self._leave(epoch, idle))
 

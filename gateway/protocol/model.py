@@ -117,8 +117,8 @@ class LeaseState(_Json):
     hold_for: float = 0.0  # seconds for which the user asked to keep the GPU (``%gpu hold``)
     release_asked: int = 0  # counts ``%gpu release``
     parked_bytes: int = 0
-    order: list[int] = field(default_factory=lambda: [0, 0])  # epoch of the last order obeyed or refused
-    answer: str = ""  # "done", or why that order was refused or failed: a short code
+    order: list[int] = field(default_factory=lambda: [0, 0])  # epoch of the last order taken
+    answer: str = ""  # "done", or why that order was refused or failed: a short code; "": it is being carried out
     answer_message: str = ""
     fatal: bool = False  # the CUDA state is lost; the process may still occupy ``gpus``
     alarm: str = ""  # a driver call that doesn't come back: for people

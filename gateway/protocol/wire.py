@@ -15,6 +15,7 @@ in         session, channel, m (the client's own number, None: none), parts
 order      do ("grant" gpus visible | "park" | "queue" position of holders expected | "deny" reason message), epoch [generation, counter]
 call       id, do ("signal" signum | "respawn" argv env cwd | "shutdown" grace | "hold" seconds | "release"), answered by ``answer``
 ping       answered by ``pong``
+bye        this dialer hangs up; its sessions count as absent
 ========== ==================================================================================================
 
 From the supervisor:
