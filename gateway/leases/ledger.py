@@ -10,6 +10,7 @@ import math
 
 from ..protocol.model import Phase
 from . import events
+from .adoption import believed
 from .devices import Devices
 from .events import Event
 from .fairness import Usage
@@ -61,13 +62,13 @@ class Ledger:
 
     def _gpu_seen(self, event: events.GpuSeen, now: float) -> None:
         self.devices.see(event.gpu)
-        self._inventory_changed(event.gpu.uuid)
+        self._inventory_changed()
 
     def _gpu_lost(self, event: events.GpuLost, now: float) -> None:
         self.devices.lose(event.uuid)
-        self._inventory_changed(event.uuid)
+        self._inventory_changed()
 
-    def _inventory_changed(self, uuid: str) -> None:
+    def _inventory_changed(self) -> None:
         for record in self.kernels.values():
             if record.gpus:
                 record.fixed = self.devices.fixed(record.gpus)
@@ -78,45 +79,18 @@ class Ledger:
 
     def _seen(self, event: events.KernelSeen, now: float) -> None:
         old = self.kernels.get(event.kernel_id)
-        phase, gpus, denied = event.phase, event.gpus, False
-        if old is not None and event.order is not None and event.order < old.order:  # the newest order is still under way
-            if old.phase is Phase.RESUMING and phase not in WITH_GPUS:
-                phase, gpus = Phase.RESUMING, old.gpus
-            elif old.phase is Phase.PARKING and phase is Phase.HOLDING:
-                phase = Phase.PARKING
-            denied = old.denied
-        waits, old_gpus = event.phase is Phase.WAITING, () if old is None else old.gpus
-        same = old is not None and old.phase is phase and old_gpus == gpus
+        self._seq += 1
+        record, phase, gpus = believed(event, old, self._seq, now)
         if old is not None:
             self._forget(old, now)
-        self._seq += 1
-        record = KernelRecord(
-            event.kernel_id, event.user, event.count, event.node, event.name, event.display,
-            seq=self._seq if old is None else old.seq,
-            since=old.since if same else now - event.phase_for,
-            granted=phase not in WITH_GPUS or (old is not None and old.granted and old_gpus == gpus),
-            order=0 if old is None else old.order,
-            parked_bytes=event.parked_bytes,
-            wanted=event.wanted or waits,
-            wanted_since=old.wanted_since if old is not None and old.wanted else now - (event.phase_for if waits else 0.0),
-            executing=event.executing,
-            got_at=old.got_at if same else now - event.phase_for,
-            hold_until=now + event.hold_for if event.hold_for > 0 else -math.inf,
-            denied=denied,
-        )  # fmt: skip
         self.kernels[event.kernel_id] = record
-        self.devices.set_home(record, bool(event.home) and event.phase not in (Phase.COLD, Phase.HOLDING, Phase.PARKING), event.home)
+        self._touched[record] = None
+        self.devices.set_home(record, record.parked, event.home)
         if phase in WITH_GPUS:
             record.phase = phase
             self._touched.update(dict.fromkeys(self.devices.take(record, gpus, now)))
-            self._level(record, now)
-            if not record.busy:
-                record.idle_since = now - (event.idle_for or 0.0)
         else:
-            record.parked = record.parked or phase is Phase.PARKED
-            record.phase = phase if phase is not Phase.WAITING else Phase.PARKED if record.parked else Phase.COLD
             self._off(record, record.since)
-        self._touched[record] = None
 
     def _gone(self, event: events.KernelGone, now: float) -> None:
         record = self.kernels.get(event.kernel_id)
