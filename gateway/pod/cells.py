@@ -28,10 +28,11 @@ from typing import Any, NamedTuple, Optional
 
 from . import cells_source
 from .cells_known import builtin
-from .cells_names import LIBRARIES, Names, Value
+from .cells_names import LIBRARIES, PATIENCE, Names, TooMuch, Value
 from .cells_walk import Walker
 
-TOO_DEEP = "is nested too deep to be analysed"
+TOO_DEEP = "is too deep or too tangled to be analysed"
+_BEYOND = (RecursionError, MemoryError, TooMuch)
 
 
 class Verdict(NamedTuple):
@@ -67,12 +68,13 @@ class Session:
         try:
             source = cells_source.read(code, self._bound)
             return self._asked(source, metadata) or self._judged(source)
-        except (RecursionError, MemoryError):
+        except _BEYOND:
             return Verdict(True, TOO_DEEP)
 
     def ran(self, code: str) -> Ticket:
         """The cell was sent to the kernel: learn what it may do."""
         self._names.serial += 1
+        self._names.patience = PATIENCE
         try:
             source = cells_source.read(code, self._bound)
             self._reloads = self._reloads or source.reloads
@@ -80,7 +82,7 @@ class Session:
                 self._dominion = self._dominion or source.problem
             walker = Walker(self._names, source.specials)
             walker.statements(source.tree.body if source.tree is not None else [])
-        except (RecursionError, MemoryError):
+        except _BEYOND:
             self._dominion = self._dominion or TOO_DEEP
             return Ticket(self._names.serial, {})
         self._dominion = self._dominion or walker.dominion

@@ -33,7 +33,8 @@ class Calls(Values):
         else:
             callee = self.value(func)
         args = [self.value(arg) for arg in node.args] + [self.value(keyword.value) for keyword in node.keywords]
-        self._keywords(node, name)
+        if node.keywords:
+            self._keywords(node, name)
         if receiver is not None and receiver.kind != ATOM and name in ("eval", "query"):
             self._expression_text(node)
         return self.called(callee, args, name, receiver, builtin, self._keeps(func))
@@ -88,7 +89,7 @@ class Calls(Values):
                 entry = self.names.entries.get(plain(dep))
                 if dep.endswith(".=") and (plain(dep) == LIBRARIES or (entry is not None and entry.kind == MODULE)):
                     self.keep(whole)
-                elif entry is not None and entry.kind == OBJECT:
+                if entry is not None and (dep.endswith(".=") or entry.kind == OBJECT):
                     holders.add(dep)
         if given.deps:
             self.link(holders, given.deps)

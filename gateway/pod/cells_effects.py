@@ -16,6 +16,7 @@ from .cells_source import Special
 
 CLEAN = Value(ATOM)
 THING = Value(OBJECT)
+_NOTHING: frozenset[str] = frozenset()
 
 
 class Effects:
@@ -58,10 +59,10 @@ class Effects:
         for dep in self.names.reach(deps, through_data=planted):
             name = plain(dep)
             entry = self.names.entries.get(name)
-            if dep.endswith(".="):
-                if name == LIBRARIES or (entry is not None and entry.kind == MODULE):
-                    self.names.spoil(LIBRARIES, why)
-            elif entry is not None and (entry.kind == OBJECT or (planted and entry.kind == DATA)):
+            stored = dep.endswith(".=")
+            if stored and (name == LIBRARIES or (entry is not None and entry.kind == MODULE)):
+                self.names.spoil(LIBRARIES, why)
+            if entry is not None and (stored or entry.kind == OBJECT or (planted and entry.kind == DATA)):
                 self._forget(name)
                 self.names.spoil(name, why)
 
@@ -139,7 +140,7 @@ class Effects:
     def _tell(self, name: str, why: str, dominion: bool) -> None:
         if name not in self._told or self.why is None:
             self._told.add(name)
-            dominion = dominion or self.names.dominion([name])
+            dominion = dominion or self.names.dominion(name)
         self.event(why, dominion)
 
     def local(self, name: str) -> Optional[Value]:
@@ -192,6 +193,7 @@ class Effects:
             return
         if self._read is not None:
             self._writes.add(name)
+            self._read.add(f"{name}.=")
             return
         entry = self.names.entries.get(name)
         if entry is not None and not known.history(name) and (entry.why is not None or entry.kind in (DATA, OBJECT)):
@@ -211,7 +213,7 @@ class Effects:
             why = self.names.taint(dep)
             if why is not None:
                 uses = f"uses `{plain(dep)}`, which {why}"
-                self.event(f"hands on a function that {why if dep[0] == '!' else uses}", self.names.dominion(code.deps))
+                self.event(f"hands on a function that {why if dep[0] == '!' else uses}", any(map(self.names.dominion, code.deps)))
                 return
 
 
@@ -219,13 +221,15 @@ def join(values: list[Value]) -> Value:
     """What may be any of ``values``, or be made of them."""
     if len(values) == 1:
         return values[0]
-    kind, why, deps = ATOM, None, frozenset()
-    for value in values:
-        kind = max(kind, value.kind)
-        why = why or value.why
-        if value.deps:
-            deps = deps | value.deps if deps else value.deps
-        if value.kind == MODULE:  # a module among other things can be found again there
+    kind, why, deps = ATOM, None, _NOTHING
+    for other, reason, leads, _ in values:
+        if other > kind:
+            kind = other
+        if why is None:
+            why = reason
+        if leads:
+            deps = deps | leads if deps else leads
+        if other == MODULE:  # a module among other things can be found again there
             kind, deps = OBJECT, deps | {f"{LIBRARIES}.="}
     return Value(kind, why, deps)
 

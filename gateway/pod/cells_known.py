@@ -7,6 +7,7 @@ starts no foreign program, imports nothing by a name it is given, and reaches no
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Optional
 
 
@@ -83,10 +84,10 @@ FOREIGN_CODE = _words("""
 EXACT = _words("len int float bool isinstance issubclass callable id hash ord print hasattr")  # return a plain value whatever they get
 ATOMS = _words("str repr format ascii chr bin hex oct range bytes complex slice round divmod pow input")
 _QUIET = _words("""
-    abs all any bytearray dict dir enumerate frozenset list max memoryview min object open property reversed set sorted staticmethod
+    abs all any bytearray dict dir enumerate frozenset list memoryview object open property reversed set staticmethod
     classmethod sum super tuple type zip display aiter __build_class__
 """)
-CALLING = _words("map filter next iter anext")  # they run code of what they get
+CALLING = _words("map filter next iter anext sorted max min")  # they run code of what they get
 FORMS = _words("getattr setattr delattr eval exec compile globals locals vars __import__ help get_ipython")
 DOMINION = _words("eval exec globals locals get_ipython __builtins__ __builtin__ __loader__ __spec__ breakpoint")
 _CONSTANTS = _words("""
@@ -200,13 +201,14 @@ def dominates(module: Optional[str], attribute: Optional[str]) -> bool:
     return module in GUARDED and GUARDED[module][1] and (attribute is None or attribute not in GUARDED[module][0])
 
 
+@lru_cache(maxsize=4096)
 def keeps(function: str) -> bool:
     return _KEEPS.match(function) is not None
 
 
 def history(name: str) -> bool:
     """IPython's names for what cells have displayed."""
-    return _HISTORY.match(name) is not None
+    return name[0] in "_O" and _HISTORY.match(name) is not None
 
 
 def builtin(name: str) -> bool:

@@ -23,8 +23,14 @@ DATA = 2  # a value of a vetted library (array, frame, figure): code that is mer
 CODE = 3  # a plain function: what it holds is found when it runs
 OBJECT = 4  # anything else
 
+PATIENCE = 500_000  # steps from name to name for one cell, a fraction of a second; an everyday cell takes some hundreds
+
 LIBRARIES = "<libraries>"  # all vetted modules as one: they call each other, so a callback in one taints all
 DISPLAYED = "Out"  # what cells have displayed, under all its names
+
+
+class TooMuch(Exception):
+    """The names of this session hang together in too many ways to follow."""
 
 
 class Value(NamedTuple):
@@ -56,13 +62,15 @@ class Names:
         self.star = False  # a vetted module was imported with *: unbound names may be its
         self.serial = 0  # of the cell that is being learned
         self.changes = 0
+        self.patience = PATIENCE  # what is left of it for the cell at hand
         self._clean: set[str] = set()  # known to be untainted as of now
+        self._tame: set[str] = set()  # known not to lead to dominion as of now
         self._before: Optional[dict[str, Optional[Entry]]] = None  # entries as they were, during a trial
 
     @contextmanager
     def trial(self) -> Iterator[None]:
         """Nothing that is learned inside remains."""
-        self._before, star = {}, self.star
+        self._before, star, self.patience = {}, self.star, PATIENCE
         try:
             yield
         finally:
@@ -72,7 +80,7 @@ class Names:
                 else:
                     self.entries[name] = entry
             if self._before:
-                self._clean.clear()
+                self._doubt()
             self._before, self.star = None, star
 
     def bind(self, name: str, value: Value) -> None:
@@ -81,8 +89,8 @@ class Names:
         if entry is None:
             self._save(name, None)
             self.entries[name] = Entry(value.kind, value.why, set(value.deps), value.module, self.serial)
-            if name in self._clean:
-                self._clean.clear()  # it was a builtin, and others may lead to it
+            if name in self._clean or name in self._tame:
+                self._doubt()  # it was a builtin, and others may lead to it
             self.changes += 1
             return
         kind = entry.kind if entry.kind == value.kind else max(entry.kind, value.kind)
@@ -93,7 +101,7 @@ class Names:
             self._save(name, entry)
             entry = self.entries[name]
             entry.kind, entry.module = kind, module
-            self._clean.clear()
+            self._doubt()
             self.changes += 1
         self._add(name, value.why, value.deps)
 
@@ -120,7 +128,7 @@ class Names:
                 if name in other.deps and other.kind != CODE and other is not entry and other.why is None:
                     other.why = old
         self.entries[name] = Entry(value.kind, value.why, set(value.deps), value.module, entry.serial)
-        self._clean.clear()
+        self._doubt()
 
     def taint(self, name: str) -> Optional[str]:
         """Why ``name`` may reach a GPU, as in "`name`, which ..."; None: it can't."""
@@ -132,12 +140,12 @@ class Names:
             why = self._own(current)
             if why is not None:
                 return why if current == name or current.startswith("!") else f"uses `{plain(current)}`"
-            entry = self.entries.get(plain(current))
-            for dep in entry.deps if entry else ():
+            for dep in self._leads(current):
                 if dep not in seen and dep not in self._clean:
                     seen.add(dep)
                     stack.append(dep)
         self._clean |= seen
+        self._spend(len(seen))
         return None
 
     def reach(self, deps: Iterable[str], through_data: bool = True) -> set[str]:
@@ -145,28 +153,51 @@ class Names:
         seen = set(deps)
         stack = list(seen)
         while stack:
-            entry = self.entries.get(plain(stack.pop()))
-            if entry is None or (entry.kind == DATA and not through_data):
-                continue
-            for dep in entry.deps:
+            for dep in self._leads(stack.pop(), through_data):
                 if dep not in seen:
                     seen.add(dep)
                     stack.append(dep)
+        self._spend(len(seen))
         return seen
 
-    def dominion(self, deps: Iterable[str]) -> bool:
-        """Whether what ``deps`` lead to could rebind any name."""
-        for dep in self.reach(deps):
-            entry = self.entries.get(plain(dep))
-            if dep.startswith("!!") or (entry is None and dep in known.DOMINION):
+    def dominion(self, name: str) -> bool:
+        """Whether ``name`` leads to what could rebind any name."""
+        seen, stack = {name}, [name]
+        while stack:
+            current = stack.pop()
+            if current in self._tame:
+                continue
+            if self._dominates(current):
                 return True
-            if entry is not None and entry.kind == MODULE and known.dominates(entry.module, dep.partition(".")[2] or None):
-                return not dep.endswith(".=")
+            for dep in self._leads(current):
+                if dep not in seen:
+                    seen.add(dep)
+                    stack.append(dep)
+        self._tame |= seen
+        self._spend(len(seen))
         return False
+
+    def _dominates(self, dep: str) -> bool:
+        entry = self.entries.get(plain(dep))
+        if entry is None:
+            return dep.startswith("!!") or dep in known.DOMINION
+        return entry.kind == MODULE and not dep.endswith(".=") and known.dominates(entry.module, dep.partition(".")[2] or None)
 
     def tainted(self) -> bool:
         """Whether any name holds something tainted."""
         return any(entry.why is not None for entry in self.entries.values())
+
+    def _spend(self, steps: int) -> None:
+        self.patience -= steps
+        if self.patience < 0:
+            raise TooMuch
+
+    def _leads(self, dep: str, through_data: bool = True) -> Iterable[str]:
+        """The deps of one dep."""
+        name = plain(dep)
+        entry = self.entries.get(name)
+        deps: Iterable[str] = () if entry is None or (entry.kind == DATA and not through_data) else entry.deps
+        return [*deps, DISPLAYED] if known.history(name) and name != DISPLAYED else deps
 
     def _own(self, dep: str) -> Optional[str]:
         if dep[0] == "!":
@@ -182,11 +213,9 @@ class Names:
                     return f"hands on the module `{entry.module}`"
                 if known.guarded(entry.module, attribute) is not None:
                     return f"uses `{dep}`"
-            return self.taint(DISPLAYED) if name[0] == "_" and known.history(name) else None
-        if name == LIBRARIES or known.builtin(name) or (dep.endswith("(") and name in known.FORMS):
             return None
-        if known.history(name):
-            return self.taint(DISPLAYED) if name != DISPLAYED else None
+        if name == LIBRARIES or known.builtin(name) or known.history(name) or (dep.endswith("(") and name in known.FORMS):
+            return None
         if self.star and name not in known.DOMINION and name not in known.FORMS:
             return None if known.forbidden(name) is None else "may have come with `import *`"
         return f"is `{name}`" if name in known.FORMS or name in known.DOMINION else "is not known here"
@@ -203,9 +232,11 @@ class Names:
         if why is not None and entry.why is None:
             entry.why = why
             if name in self._clean:
-                self._clean.clear()
-        if name in self._clean and not self._clean.issuperset(new):
-            self._clean.clear()
+                self._doubt()
+        if new and name in self._clean and not self._clean.issuperset(new):
+            self._doubt()
+        if new and name in self._tame and not self._tame.issuperset(new):
+            self._tame.clear()
         self.changes += 1
 
     def _touch(self, name: str, entry: Entry) -> Entry:
@@ -214,6 +245,11 @@ class Names:
             entry = self.entries[name]
             entry.serial = self.serial
         return entry
+
+    def _doubt(self) -> None:
+        """What was known to be harmless may be no longer."""
+        self._clean.clear()
+        self._tame.clear()
 
     def _save(self, name: str, entry: Optional[Entry]) -> None:
         """During a trial: remember ``entry`` and go on with a copy."""

@@ -123,7 +123,9 @@ class Values(Effects):
 
     def named(self, node: ast.NamedExpr) -> Value:
         value = self.value(node.value)
+        self._blocks += 1  # what stands around it may be cut short
         self.store(node.target, value)
+        self._blocks -= 1
         return value
 
     def comprehension(self, node: ast.expr) -> Value:

@@ -176,9 +176,11 @@ class Walker(Calls):
         for handler in node.handlers:
             if handler.type is not None:
                 self.value(handler.type)
+            self._blocks += 1
             if handler.name:
                 self.bind(handler.name, Value(OBJECT, "came from code that uses a GPU" if self._events > before else None))
-            self.block(handler.body)
+            self.statements(handler.body)
+            self._blocks -= 1
         self.block(node.orelse)
         self.block(node.finalbody)
 
@@ -188,11 +190,13 @@ class Walker(Calls):
             for part in ast.walk(case.pattern):
                 if not isinstance(part, ast.expr):
                     self.parts(part)
+            self._blocks += 1
             for name in bound_in([case.pattern])[0]:
                 self.bind(name, element(subject))
             if case.guard is not None:
                 self.value(case.guard)
-            self.block(case.body)
+            self.statements(case.body)
+            self._blocks -= 1
 
     # functions and classes
 
