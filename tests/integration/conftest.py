@@ -21,7 +21,8 @@ def gateway_machine() -> Iterator[Machine]:
     machine.kernelspec("dies", DIES)
     for name, seconds in (("slow", 2), ("endless", 600)):
         script = f"sleep {seconds}; exec {sys.executable} -m ipykernel_launcher -f $0"
-        machine.kernelspec(name, {"display_name": name, "language": "python", "argv": ["bash", "-c", script, "{connection_file}"], "metadata": {}})
+        argv = ["bash", "-c", script, "{connection_file}"]
+        machine.kernelspec(name, {"display_name": name, "language": "python", "argv": argv, "metadata": {}})
     yield machine
     machine.clean()
 

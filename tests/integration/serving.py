@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
@@ -14,7 +13,6 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import requests
@@ -99,7 +97,9 @@ class Kernel:
 
     @property
     def lease(self) -> dict[str, Any]:
-        return next(lease for lease in self.gateway.gpu()["leases"] if lease["kernel_id"] == self.id)
+        """As the gateway shows it; of a kernel that it doesn't show yet nothing is so."""
+        starting = {"phase": "", "gpus": [], "executing": False}
+        return next((lease for lease in self.gateway.gpu()["leases"] if lease["kernel_id"] == self.id), starting)
 
     def open(self, **kwargs: Any) -> Browser:
         browser = Browser(self.gateway, self.id, **kwargs)
@@ -139,6 +139,10 @@ class Browser:
         self.socket.settimeout(None)
         if read:
             threading.Thread(target=self._read, daemon=True).start()
+        if protocol == ws.ELASTIC:  # go on after what the far end has of ours
+            with self._news:
+                assert self._news.wait_for(lambda: self.numbers, PATIENCE)
+            self._m = self.numbers[0][3]
 
     def _read(self) -> None:
         try:
@@ -257,7 +261,3 @@ def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
-
-
-def read_config(machine: Machine) -> dict[str, Any]:
-    return json.loads(Path(machine.root / "c/jupyter_elastic_gateway_config.json").read_text())

@@ -39,8 +39,8 @@ def test_a_start_is_answered_before_the_kernel_is_up(gateway):
 
 
 def test_every_text_reaches_the_kernel_as_it_was_sent(gateway):
-    values = ["yes", "0123", "a: b # c", "{x: [1, 2]}", "'\"`\\", "line1\nline2\n", "\ttab", "日本 👩‍🔬", "{{ 7*7 }} ${HOME} $(id) %s", "$(HOME)", "", " pad ",
-              "---", "*x &y !!z |", "z" * 20_000]  # fmt: skip
+    values = ["yes", "0123", "a: b # c", "{x: [1, 2]}", "'\"`\\", "line1\nline2\n", "\ttab", "日本 👩‍🔬", "", " pad ", "---"]
+    values += ["{{ 7*7 }} ${HOME} $(id) %s", "$(HOME)", "*x &y !!z |", "z" * 20_000]
     env = {f"KERNEL_QA_{at}": value for at, value in enumerate(values)} | {"KERNEL_USERNAME": "Ana Maria O'Neil@example.org"}
     with gateway.kernel(**env) as kernel:
         code = "import os, json, base64; print(base64.b64encode(json.dumps(dict(os.environ)).encode()).decode())"
@@ -63,7 +63,7 @@ def test_only_allowed_variables_come_in(gateway):
     assert out == "['1', None, None]\n"
 
 
-@pytest.mark.parametrize("name", ["../../etc", "..%2f..%2fetc", "/etc/passwd", "py\0", "a b", "n" * 10_000, 7, {}, ["x"], "python3/../python3"])
+@pytest.mark.parametrize("name", ["../../etc", "..%2f..%2fetc", "/etc/passwd", "py\0", "a b", "n" * 10_000, 7, {}, ["x"], "p/../p"])
 def test_a_kernel_name_with_tricks_is_refused(gateway, name):
     status, text = raw(gateway, "POST", "/api/kernels", json.dumps({"name": name}))
     assert status == 400
@@ -82,7 +82,8 @@ def test_an_unknown_kernelspec_is_named_with_those_there_are(gateway):
     [
         "/api/kernelspecs/..%2f..%2fetc%2fpasswd", "/api/kernelspecs/%2e%2e", "/kernelspecs/elastic/..%2f..%2f..%2f..%2fetc/passwd",
         "/kernelspecs/elastic/%2e%2e/%2e%2e/kernel.json", "/api/kernels/..", "/api/kernels/%00", "/api/kernels/..%2f..", "/api/kernels/%ff",
-        "/api/kernels/" + "a" * 5000, "//api//kernels/x", "/api/sessions/..", "/api/kernels/a-b-c-d-e", "/api/contents", "/files/x", "/tree",
+        "/api/kernels/" + "a" * 5000, "//api//kernels/x",
+        "/api/sessions/..", "/api/kernels/a-b-c-d-e", "/api/contents", "/files/x", "/tree",
     ],
 )  # fmt: skip
 def test_a_path_with_tricks_shows_nothing(gateway, path):
@@ -93,7 +94,8 @@ def test_a_path_with_tricks_shows_nothing(gateway, path):
 
 
 @pytest.mark.parametrize(
-    "body", ["{", "[]", "null", "3", '"x"', '{"env":[]}', '{"env":{"KERNEL_A":1}}', '{"path":"../../../etc"}', '{"env":{"KERNEL_GPUS":"two"}}']
+    "body",
+    ["{", "[]", "null", "3", '"x"', '{"env":[]}', '{"env":{"KERNEL_A":1}}', '{"path":"../../../etc"}', '{"env":{"KERNEL_GPUS":"two"}}'],
 )
 def test_a_body_that_makes_no_sense_is_refused_with_a_sentence(gateway, body):
     status, text = raw(gateway, "POST", "/api/kernels", body)

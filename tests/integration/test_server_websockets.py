@@ -101,7 +101,9 @@ def test_text_of_all_kinds_comes_back_exactly(kernel):
     assert browser.run(f"变量 = {text!r}\nprint(变量)").out == text + "\n"
 
 
-@pytest.mark.parametrize("code", ["print('\\udcc3')", "raise ValueError('\\ud800')", "'\\udfff'", "import sys; sys.stderr.write('\\udcff')"])
+@pytest.mark.parametrize(
+    "code", ["print('\\udcc3')", "raise ValueError('\\ud800')", "'\\udfff'", "import sys; sys.stderr.write('\\udcff')"]
+)
 def test_a_lone_surrogate_harms_its_own_cell_at_most(kernel, code):
     browser = kernel.open()
     browser.run(code)
@@ -115,9 +117,22 @@ def test_malformed_frames_touch_nobody_else(gateway, kernel):
     cell = good.begin("import time\nfor i in range(30): time.sleep(.05)\nprint('survived')")
     base = json.loads(ws.encode_legacy("shell", [b'{"msg_id":"x","msg_type":"kernel_info_request"}', b"{}", b"{}", b"{}"]))
     log = len(gateway.log)
-    frames = ["x", "[]", "null", "{}", json.dumps({**base, "channel": "nope"}), json.dumps({**base, "header": "s"}), "[" * 5000 + "]" * 5000,
-              json.dumps({**base, "header": {**base["header"], "msg_type": 5}}), json.dumps({**base, "header": {**base["header"], "pad": "p" * 2_000_000}}),
-              b"", b"\x00", os.urandom(300), b"\xff" * 16, b"\x00\x00\x00\x02\x00\x00\xff\xff\x00\x00\xff\xff"]  # fmt: skip
+    frames = [
+        "x",
+        "[]",
+        "null",
+        "{}",
+        json.dumps({**base, "channel": "nope"}),
+        json.dumps({**base, "header": "s"}),
+        "[" * 5000 + "]" * 5000,
+        json.dumps({**base, "header": {**base["header"], "msg_type": 5}}),
+        json.dumps({**base, "header": {**base["header"], "pad": "p" * 2_000_000}}),
+        b"",
+        b"\x00",
+        os.urandom(300),
+        b"\xff" * 16,
+        b"\x00\x00\x00\x02\x00\x00\xff\xff\x00\x00\xff\xff",
+    ]
     for protocol in PROTOCOLS:
         bad = kernel.open(protocol=protocol)
         for frame in frames:
@@ -194,8 +209,18 @@ def test_open_sockets_of_a_deleted_kernel_are_told_and_closed(gateway):
 
 
 def test_nobody_comes_in_without_the_token(gateway, kernel):
-    for path in ("/api/kernels", "/api/kernelspecs", f"/api/kernels/{kernel.id}", "/metrics", "/kernelspecs/elastic/logo-64x64.png", "/api/gpu",
-                 "/api/gpu/policy", "/api/gpu/events", "/api/sessions", "/api/status"):  # fmt: skip
+    for path in (
+        "/api/kernels",
+        "/api/kernelspecs",
+        f"/api/kernels/{kernel.id}",
+        "/metrics",
+        "/kernelspecs/elastic/logo-64x64.png",
+        "/api/gpu",
+        "/api/gpu/policy",
+        "/api/gpu/events",
+        "/api/sessions",
+        "/api/status",
+    ):
         for headers in ({}, {"Authorization": "token wrong"}, {"Authorization": "token "}, {"Authorization": gateway.token}):
             for query in ("", "?token=wrong"):
                 response = requests.get(gateway.url + path + query, headers=headers, timeout=60)

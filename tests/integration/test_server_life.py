@@ -1,0 +1,235 @@
+"""A gateway comes and goes, its kernels stay; and what it says when it can't come up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.protocol import websocket as ws
+from tests.integration.machine import PATIENCE, Machine, until
+from tests.integration.serving import GPU, Gateway, free_port
+
+COUNTS = """
+import itertools, os, time
+for i in itertools.count():
+    print(i, flush=True)
+    time.sleep(.1)
+    if os.path.exists('{flag}'):
+        break
+late = 'done'
+"""
+
+
+@pytest.fixture
+def own_machine() -> Iterator[Machine]:
+    machine = Machine(Path(tempfile.mkdtemp(prefix="eg", dir="/tmp")))
+    yield machine
+    machine.clean()
+
+
+def end(gateway: Gateway) -> None:
+    gateway.call("POST", "/api/shutdown", json={"kernels": True})
+    gateway.process.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_kernels_outlive_their_gateway_and_the_next_one_finds_them(own_machine, signum):
+    gateway = Gateway(own_machine)
+    idle, busy, gpu = (gateway.kernel() for _ in range(3))
+    session = gateway.call("POST", "/api/sessions", json={"path": "a.ipynb", "type": "notebook", "kernel": {"id": idle.id}}).json()
+    idle.open().run("v = 1")
+    running = busy.open(protocol=ws.ELASTIC)
+    running.run("v = 2")
+    flag = own_machine.root / "flag"
+    cell = running.begin(COUNTS.format(flag=flag))
+    gpu.open().run(GPU + "v = 3")
+    held = gpu.lease["gpus"]
+    running.wait(lambda m: m["parent"] == cell and m["type"] == "stream")
+    gateway.stop(signum)
+    code, _ = running.until_closed()
+    assert code == (ws.CLOSE_RESTART if signum == signal.SIGTERM else 0)
+    time.sleep(0.5)  # output in the gap
+    gateway.start()
+    try:
+        states = {model["id"]: model["execution_state"] for model in gateway.call("GET", "/api/kernels").json()}
+        assert states == {idle.id: "idle", busy.id: "busy", gpu.id: "idle"}, "listed without being asked for"
+        assert gpu.lease["gpus"] == held, "leases are as before"
+        flag.touch()
+        after = max(m["n"] for m in running.messages)
+        back = busy.open(protocol=ws.ELASTIC, session=running.session, after=after)
+        queued = back.begin("print(late)")
+        back.wait(lambda m: m["type"] == "execute_reply" and m["parent"] == cell)
+        whole = [m for m in [*running.messages, *back.messages] if m["parent"] == cell and m["type"] == "stream"]
+        lines = "".join(m["content"]["text"] for m in whole).splitlines()
+        assert lines == [str(i) for i in range(len(lines))], "whole and once"
+        assert len(lines) > 5
+        assert back.finish(queued).out == "done\n"
+        assert [kernel.open().run("print(v)").out for kernel in (idle, busy, gpu)] == ["1\n", "2\n", "3\n"]
+        assert gateway.call("GET", f"/api/sessions/{session['id']}").json()["path"] == "a.ipynb"
+        assert idle.call("POST", "/restart").status_code == 200, "an adopted kernel restarts"
+        assert idle.open().run("print('back')").out == "back\n"
+        assert idle.call("DELETE").status_code == 204
+    finally:
+        end(gateway)
+    until(lambda: own_machine.supervisors() == [])
+
+
+def test_shutdown_with_kernels_ends_them_all_and_one_ctrl_c_ends_none(own_machine):
+    gateway = Gateway(own_machine)
+    kernel = gateway.kernel()
+    kernel.open().run("v = 1")
+    begun = time.monotonic()
+    assert gateway.stop(signal.SIGINT) == 0
+    assert time.monotonic() - begun < 10
+    assert len(own_machine.supervisors()) == 1
+    gateway.start()
+    assert kernel.open().run("print(v)").out == "1\n"
+    answer = gateway.call("POST", "/api/shutdown", json={"kernels": True})
+    assert answer.json() == {"ended": 1}
+    assert gateway.process.wait(PATIENCE) == 0
+    until(lambda: own_machine.supervisors() == [])
+    assert "Traceback" not in gateway.log
+
+
+def complaint(machine: Machine, *args: str, env: dict[str, str] | None = None) -> str:
+    """What a gateway says that doesn't come up."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway.cli", "--allow-root", "--IdentityProvider.token=t", *args],
+        env={**os.environ, **machine.env, **(env or {})}, cwd=machine.root, text=True, capture_output=True, timeout=PATIENCE,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_a_gateway_that_can_not_come_up_says_why_and_what_to_do(own_machine):
+    gateway = Gateway(own_machine)
+    try:
+        assert "Port" in (said := complaint(own_machine, f"--port={gateway.port}"))
+        assert "--port" in said
+        assert "leases the GPUs" in complaint(own_machine, f"--port={free_port()}"), "one broker for a runtime folder"
+    finally:
+        end(gateway)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--Leases.idle_timout=3"], "Did you mean Leases.idle_timeout?"),
+        (["--Lease.idle_timeout=3"], "Did you mean Leases"),
+        (["--Leases.idle_timeout=-3"], "idle_timeout"),
+        (["--Leases.idle_timeout=soon"], "idle_timeout"),
+        (["--ElasticGateway.backend=mars"], "backend"),
+        (["--NoSuchThing.x=1"], "--help-all"),
+    ],
+)
+def test_a_setting_that_can_not_hold_is_named(own_machine, args, said):
+    assert said in complaint(own_machine, f"--port={free_port()}", *args)
+
+
+def test_a_misspelled_setting_in_a_file_is_named_too(own_machine):
+    own_machine.configure(Leases={"idle_timout": 3})
+    assert "Did you mean Leases.idle_timeout?" in complaint(own_machine, f"--port={free_port()}")
+
+
+def test_idle_kernels_are_culled_and_busy_ones_never(own_machine):
+    gateway = Gateway(
+        own_machine, "ElasticMappingKernelManager.cull_idle_timeout=3", "ElasticMappingKernelManager.cull_connected=True"
+    )  # fmt: skip
+    try:
+        busy, idle, fresh = (gateway.kernel() for _ in range(3))
+        quiet = busy.open()
+        quiet.run("1")
+        quiet.begin("import time; time.sleep(8); answer = 42")
+        quiet.close()
+        tab = idle.open()
+        tab.run("1")
+        assert tab.until_closed()[0] == ws.CLOSE_KERNEL_GONE
+        assert tab.states()[-1] == "dead"
+        until(lambda: fresh.state == "404")
+        assert busy.state == "busy", "a quiet cell that nobody watches is work"
+        assert busy.open().run("print(answer)").out == "42\n"
+    finally:
+        end(gateway)
+
+
+def test_limits_count_kernels_that_start(own_machine):
+    gateway = Gateway(own_machine, "ElasticMappingKernelManager.max_kernels=2", "ElasticMappingKernelManager.max_kernels_per_user=1")
+    try:
+        with gateway.kernel(KERNEL_USERNAME="ada"):
+            again = gateway.call("POST", "/api/kernels", json={"name": "elastic", "env": {"KERNEL_USERNAME": "ada"}})
+            assert again.status_code == 429
+            assert "ada" in again.json()["message"]
+            with gateway.kernel(KERNEL_USERNAME="bob"):
+                full = gateway.call("POST", "/api/kernels", json={"name": "elastic", "env": {"KERNEL_USERNAME": "cyd"}})
+                assert full.status_code == 429
+                assert full.json()["reason"] == "kernel_limit"
+    finally:
+        end(gateway)
+
+
+def test_a_supervisor_that_is_killed_closes_the_cell_with_the_reason_and_the_kernel_can_be_restarted(own_machine):
+    gateway = Gateway(own_machine)
+    try:
+        with gateway.kernel() as kernel:
+            browser = kernel.open()
+            browser.run("1")
+            cell = browser.begin("import time; time.sleep(600)")
+            browser.wait(lambda m: m["parent"] == cell and m["type"] == "execute_input")
+            os.kill(own_machine.supervisors()[0]["pid"], signal.SIGKILL)
+            done = browser.finish(cell)
+            assert done.status == "error"
+            assert "supervisor" in done.evalue
+            browser.wait(lambda m: m["content"].get("execution_state") == "dead")
+            assert "supervisor" in kernel.call("GET").json()["reason"]
+            assert kernel.call("POST", "/restart").status_code == 200
+            assert browser.run("print('back')").out == "back\n"
+    finally:
+        end(gateway)
+
+
+@pytest.mark.parametrize("code", ["print(6 * 7)", "import os; os._exit(1)"])
+def test_a_batch_run_through_the_gateway_ends_also_when_its_kernel_dies(own_machine, code):
+    gateway = Gateway(own_machine, token="")
+    script = (
+        "import sys, nbformat\nfrom nbclient import NotebookClient\nfrom jupyter_server.gateway.gateway_client import GatewayClient\n"
+        "GatewayClient.instance().url = sys.argv[1]\n"
+        "nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in ('a = 1', sys.argv[2], 'print(a)')])\n"
+        "NotebookClient(nb, kernel_name='elastic', kernel_manager_class='jupyter_server.gateway.managers.GatewayKernelManager').execute()\n"
+    )
+    try:
+        done = own_machine.run(script, gateway.url, code, stderr=subprocess.PIPE)
+        assert done.wait(PATIENCE) == (1 if "exit" in code else 0), done.stderr.read()
+        until(lambda: gateway.call("GET", "/api/kernels").json() == [])
+    finally:
+        end(gateway)
+
+
+def test_a_console_joins_a_gateways_kernel(own_machine):
+    gateway = Gateway(own_machine)
+    try:
+        with gateway.kernel() as kernel:
+            browser = kernel.open()
+            browser.run("shared = 41")
+            said = browser.run("import ipykernel; print(open(ipykernel.get_connection_file()).read())").out
+            file = own_machine.root / "console.json"
+            file.write_text(said)
+            script = (
+                "import sys\nfrom jupyter_client import BlockingKernelClient\nclient = BlockingKernelClient()\n"
+                "client.load_connection_file(sys.argv[1])\nclient.start_channels()\nclient.wait_for_ready(60)\n"
+                "client.execute_interactive('print(shared + 1)', timeout=60)\n"
+            )
+            done = own_machine.run(script, str(file))
+            assert done.wait(PATIENCE) == 0
+            assert done.stdout.read() == "42\n"
+            assert browser.run("print(shared)").out == "41\n"
+    finally:
+        end(gateway)
