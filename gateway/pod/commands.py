@@ -22,7 +22,7 @@ def obey(proxy: Proxy, order: dict[str, Any]) -> None:
     if do == "grant":
         proxy.lease.grant(order["gpus"], order.get("visible") or order["gpus"], epoch)
     elif do == "park":
-        proxy.lease.park(epoch)
+        proxy.lease.park(epoch, str(order.get("why", "")))
     elif do == "deny":
         proxy.lease.deny(order["reason"], order["message"], epoch)
     elif do == "queue":

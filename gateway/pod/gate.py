@@ -82,6 +82,7 @@ class Gate:
         self.ready = False  # the kernel answers
         self.rest = Phase.COLD  # the phase but for waiting: COLD, RESUMING, HOLDING, PARKING or PARKED
         self.stalled = False  # something that runs is blocked on the parked GPU
+        self.yielding = False  # the GPU is asked back while a cell runs: later ones that need it wait, however soon they come
         self.lost = ""  # why no cell of this kernel process can use a GPU any more
         self.lanes: dict[str, deque[Request]] = {}
         self.in_flight: dict[str, Request] = {}  # in the order they were sent
@@ -146,12 +147,17 @@ class Gate:
 
     def moved(self, rest: Phase) -> list[Effect]:
         """The lease has moved on. HOLDING opens the gate: everything that waits goes through together."""
-        self.rest = rest
+        self.rest, self.yielding = rest, False
         if rest is Phase.HOLDING:
             if self.stalled:
                 for request in self.in_flight.values():
                     request.gpu = True  # what was blocked runs now
             self.stalled = False
+        return self._flush()
+
+    def go_on(self) -> list[Effect]:
+        """The GPU wasn't taken after all."""
+        self.yielding = False
         return self._flush()
 
     def stall(self) -> None:
@@ -195,7 +201,7 @@ class Gate:
         self.in_flight.clear()
         if not asked:
             effects += self._clear(Abort if effects else first)
-        self.ready = self.stalled = False
+        self.ready = self.stalled = self.yielding = False
         self.lost = ""
         self.rest = Phase.COLD
         return effects
@@ -206,7 +212,7 @@ class Gate:
         if request.msg_type != CELL or not self.count or not self.enabled:
             return False
         request.gpu, request.why = self._classify(request)
-        return request.gpu and not self.open
+        return request.gpu and (not self.open or self.yielding)
 
     def _send(self, request: Request) -> Send:
         if not request.msg_type.startswith("comm_") or request.msg_type == "comm_info_request":  # comms have no reply to wait for

@@ -15,6 +15,9 @@ from .gate import Effect, Gate
 from .messages import seconds
 
 
+SPARES = frozenset({"idle", "asked"})  # reasons to park for which no process is ended
+
+
 class Lease:
     """``apply`` carries out what the gate decides; ``expose(visible)`` tells the kernel which devices it is to see; ``quiet(then)``
     has it let go of what it caches, ``then(True)`` once it is idle; ``kill(why)`` ends its process."""
@@ -53,17 +56,18 @@ class Lease:
         else:
             self._device.take(gpus, visible, lambda: self._taken(epoch, visible))
 
-    def park(self, epoch: list[int]) -> None:
-        """Take the state off its GPUs, unless a cell began meanwhile."""
+    def park(self, epoch: list[int], why: str) -> None:
+        """Take the state off its GPUs, unless a cell began meanwhile. ``why``: as the broker has it, "reclaimed" for others."""
         if self._gate.rest is not Phase.HOLDING:
             return self._answer(epoch, "not_holding", f"the kernel is {self._gate.phase}")
         if self._gate.executing:
+            self._gate.yielding = why not in SPARES  # others wait: this kernel's next cell lets them go first
             return self._answer(epoch, "executing", "a cell is running")
         if not self._state.gpus:
             self._answer(epoch, "done")
             return self._move(Phase.COLD)
-        if self._gate.lost:  # only the end of the process frees the GPU
-            return self._kill(self._gate.lost)
+        if self._gate.lost:  # only the end of the process frees the GPU, and it may know more than it had there
+            return self._answer(epoch, "state_lost", self._gate.lost) if why in SPARES else self._kill(self._gate.lost)
         self._answer(epoch, "")
         self._move(Phase.PARKING)
         self._quiet(lambda idle: self._leave(epoch, idle))

@@ -39,6 +39,7 @@ from .waiting import Waiting
 log = logging.getLogger("supervisor")
 
 OWN = [b"S"]  # envelope of the supervisor's own requests
+YIELD_SECONDS = 0.5  # after a cell, for the broker to take a GPU that it had asked back meanwhile
 GRACE = 3.0  # seconds between SIGTERM and SIGKILL at the end
 QUIET = 5.0  # seconds for an idle kernel to let go of what it caches
 
@@ -417,6 +418,8 @@ class Proxy:
         self.reactor.call_later(1.0, self._look)
         if self.process.child is not None and self.process.child.pidfd is None and self.state.alive:
             self._reap()
+        if self.gate.yielding and (self.lease.state().idle_for or 0.0) > YIELD_SECONDS:
+            self.apply(self.gate.go_on())
         for lost in self._idle.lost(time.monotonic()):
             log.warning("the idle of a cell was lost; told in the kernel's place")
             self._close(*lost)

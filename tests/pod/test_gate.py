@@ -219,3 +219,24 @@ def test_a_cell_that_arrives_while_parking_waits_for_the_next_lease(gate: Gate) 
     assert gate.request(waiting) == [Hold(waiting)] and gate.wanted and gate.phase is Phase.PARKING
     gate.moved(Phase.PARKED)
     assert gate.phase is Phase.WAITING
+
+
+def test_a_gpu_that_is_asked_back_during_a_cell_is_not_used_by_the_next_one(gate: Gate) -> None:
+    running, next_one, cpu = cell(), cell(), cell("cpu", lane="other")
+    hold(gate).request(running)
+    gate.yielding = True
+    assert gate.request(next_one) == [Hold(next_one)]
+    assert gate.request(cpu) == [Send(cpu)]
+    gate.replied(running.msg_id)
+    assert not gate.executing, "the broker can take it now, however soon the next cell came"
+    gate.moved(Phase.PARKING)
+    gate.moved(Phase.PARKED)
+    assert gate.wanted and not gate.yielding
+
+
+def test_a_gpu_that_was_asked_back_and_not_taken_serves_the_cells_that_stood_aside(gate: Gate) -> None:
+    hold(gate)
+    gate.yielding = True
+    aside = cell()
+    gate.request(aside)
+    assert gate.go_on() == [Send(aside)]
