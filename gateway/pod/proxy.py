@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional
 import zmq
 
 from ..protocol.errors import LaunchError, WireError
-from ..protocol.model import KernelState, Spec
+from ..protocol.model import KernelState, Phase, Spec
 from ..protocol.wire import Part, Signer, loads
 from .aside import LET_GO, Aside, exposing
 from .back import Back
@@ -65,6 +65,7 @@ class Proxy:
         private(str(folder / "link"))
         self.link.on_request, self.link.state = self._request, self.snapshot
         self.link.on_order, self.link.on_call = (lambda order: obey(self, order)), (lambda asked: call(self, asked))
+        self._stalled = Stalled(spec.stall_seconds)
         self.waiting = Waiting(
             self.reactor, self.gate, self.messages, self.publish, spec.notice_after, lambda: self.link.brokered
         )  # fmt: skip
@@ -95,6 +96,7 @@ class Proxy:
         self.link.watch(self.reactor)
         self.reactor.after_each_turn(self._tell)
         self.reactor.call_later(1.0, self._look)
+        self._watch_progress()
         self.reactor.run()
         self.magic.close()
         self.link.close()
@@ -412,7 +414,17 @@ class Proxy:
             self._dirty = False
             self.link.send_state(self.snapshot())
 
-    # once a second
+    # now and then
+
+    def _watch_progress(self) -> None:
+        """What runs while the state is parked may hang on it, and then has to ask for the GPU like a cell that waits."""
+        self.reactor.call_later(self.spec.stall_seconds / 4, self._watch_progress)
+        if self.gate.rest is not Phase.PARKED or not self.gate.in_flight or self.gate.stalled:
+            self._stalled.clear()
+        elif self._stalled.feed(progress(self.state.pid), time.monotonic()):
+            self._stalled.clear()
+            self.gate.stall()
+            self.changed()
 
     def _look(self) -> None:
         self.reactor.call_later(1.0, self._look)

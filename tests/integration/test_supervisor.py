@@ -78,6 +78,36 @@ def test_a_parked_kernel_keeps_its_variables_and_cpu_cells_run_meanwhile(own: Su
     assert texts(collect(client, msg_id)[1]) == "41\n"
 
 
+def park(dialer: Dialer) -> None:
+    """Give it a GPU by a first cell, and take it back."""
+    dialer.send("attach", session="setup", after=None, window=1 << 20)
+    msg_id = dialer.execute("setup", GPU + "import threading, time")
+    dialer.grant()
+    dialer.outputs("setup", msg_id)
+    dialer.until(lambda s: s.lease.phase == Phase.HOLDING and not s.lease.executing)
+    dialer.order("park")
+    dialer.until(lambda s: s.lease.phase == Phase.PARKED)
+
+
+@pytest.mark.parametrize("own", [{"stall_seconds": 0.4}], indirect=True)
+def test_a_cell_that_hangs_while_its_state_is_parked_asks_for_the_gpu_by_itself(own: Supervised, dialer: Dialer) -> None:
+    park(dialer)
+    msg_id = dialer.execute("setup", CPU + "threading.Event().wait(3)")
+    assert dialer.until(lambda s: s.lease.wanted).held == 0
+    dialer.grant()
+    assert dialer.until(lambda s: s.lease.phase == Phase.HOLDING).lease.executing
+    dialer.outputs("setup", msg_id)
+    assert not dialer.until(lambda s: not s.lease.executing).lease.wanted
+
+
+@pytest.mark.parametrize("own", [{"stall_seconds": 0.2}], indirect=True)
+def test_a_cell_that_only_sleeps_while_its_state_is_parked_asks_for_nothing(own: Supervised, dialer: Dialer) -> None:
+    park(dialer)
+    heard = len(dialer.heard)
+    dialer.outputs("setup", dialer.execute("setup", CPU + "time.sleep(1.2)"))
+    assert not any(header["state"]["lease"]["wanted"] for header, _ in dialer.heard[heard:] if header["t"] == "state")
+
+
 def test_a_kernel_that_executes_refuses_to_be_parked(own: Supervised, dialer: Dialer) -> None:
     client = own.client()
     msg_id = client.execute(GPU + "import time; time.sleep(0.8)")
