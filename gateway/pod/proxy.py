@@ -34,6 +34,7 @@ from .messages import Messages, error_content
 from .owner import watch_owner
 from .process import KernelProcess, identity, wakeup
 from .reactor import Reactor, Timer
+from .stall import Stalled, progress
 from .waiting import Waiting
 
 log = logging.getLogger("supervisor")
