@@ -14,7 +14,6 @@ from .device import Device
 from .gate import Effect, Gate
 from .messages import seconds
 
-
 SPARES = frozenset({"idle", "asked"})  # reasons to park for which no process is ended
 
 
