@@ -243,6 +243,8 @@ class Parking:
         except NvmlError:
             pass
         message = f"The kernel's GPU state could not be {what} and is lost: {cause}. {RESTART}"
+        if occupied:
+            message += " It still occupies its GPU, and is ended when somebody else needs that."
         return DeviceError(message, reason="state_lost", fatal=True, occupied=occupied)
 
 

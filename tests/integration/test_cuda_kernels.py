@@ -50,7 +50,7 @@ class Notebook:
 
     def answered(self) -> KernelState:
         ours = [self.dialer._generation, self.dialer._orders]
-        return self.dialer.until(lambda s: list(s.lease.order) == ours or not s.alive)
+        return self.dialer.until(lambda s: (list(s.lease.order) == ours and s.lease.answer) or not s.alive)
 
     @property
     def helper(self) -> int:
@@ -196,7 +196,9 @@ def test_state_that_was_lost_while_parking_holds_the_gpu_until_the_kernel_ends_a
     assert "is lost" in notebook.run(GPU + "m.read(4)")
     assert notebook.run(CPU + "print('saved')") == "saved"
     assert not notebook.dialer.state.lease.wanted
-    notebook.dialer.order("park")
+    notebook.dialer.order("park", why="idle")
+    assert notebook.answered().lease.answer == "state_lost"
+    notebook.dialer.order("park", why="reclaimed")
     state = notebook.dialer.until(lambda s: not s.alive)
     assert "is lost" in state.reason
     assert (state.lease.gpus, state.lease.fatal, node.used()) == ([], False, 0)

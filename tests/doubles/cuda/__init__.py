@@ -94,12 +94,17 @@ class Node:
         self._control.control_used.restype = ctypes.c_uint64
         self._control.control_records.restype = ctypes.c_uint64
         self.path = folder / f"node-{uuid.uuid4().hex[:8]}"
-        self.folder, self._paths = folder, [libraries] if cuda >= 12080 else [libraries / "old", libraries]
+        self.folder = folder
+        self._libraries = folder / f"{self.path.name}.lib"
+        self._libraries.mkdir()
+        (self._libraries / "node").write_text(str(self.path))
+        for name, of in (("libcuda.so.1", libraries if cuda >= 12080 else libraries / "old"), ("libnvidia-ml.so.1", libraries)):
+            (self._libraries / name).symlink_to(of / name)
         if self._control.control_create(str(self.path).encode(), driver.encode(), cuda):
             raise OSError(f"{self.path} can't be made")
         self.uuids: list[str] = []
-        for index in range(gpus):
-            self.add_gpu(memory, chip, name=f"NVIDIA Double {index}")
+        for _ in range(gpus):
+            self.add_gpu(memory, chip)
         self.set(context_bytes=context, seconds=seconds, seconds_per_gb=seconds_per_gb)
 
     def add_gpu(self, memory: int, chip: str = "GH100", name: str = "NVIDIA Double") -> str:
@@ -114,8 +119,8 @@ class Node:
     @property
     def env(self) -> dict[str, str]:
         """What a process's environment needs for the doubles to be its driver."""
-        paths = [*map(str, self._paths), os.environ.get("LD_LIBRARY_PATH", "")]
-        return {"LD_LIBRARY_PATH": ":".join(filter(None, paths)), "DOUBLE_NODE": str(self.path)}
+        paths = [str(self._libraries), os.environ.get("LD_LIBRARY_PATH", "")]
+        return {"LD_LIBRARY_PATH": ":".join(filter(None, paths))}
 
     def set(self, **values: float) -> None:
         """``seconds`` and ``seconds_per_gb`` of a checkpoint or restore, ``init_seconds``, ``context_bytes``, ``residue_bytes`` (that
@@ -165,6 +170,7 @@ class Node:
         return [Call(Op(r.op), r.pid, r.code, r.began, r.took) for r in records[:count] if not ops or r.op in ops]
 
     def close(self) -> None:
+        shutil.rmtree(self._libraries)
         for path in self.folder.glob(f"{self.path.name}*"):
             path.unlink()
 

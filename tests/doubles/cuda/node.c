@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "node.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -43,9 +44,20 @@ int node_map(const char *path, int create) {
 }
 
 int node_attach(void) {
-    const char *path = getenv("DOUBLE_NODE");
+    char path[600], found[512];
+    Dl_info info;
     if (node) return 0;
-    return path ? node_map(path, 0) : -1;
+    if (!dladdr((void *)node_attach, &info)) return -1;
+    snprintf(path, sizeof path, "%s", info.dli_fname);
+    char *name = strrchr(path, '/');
+    if (!name) return -1;
+    strcpy(name, "/node");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, found, sizeof found - 1);
+    close(fd);
+    if (size <= 0) return -1;
+    found[size] = 0;
+    return node_map(found, 0);
 }
 
 void node_lock(void) {

@@ -1,6 +1,6 @@
 /* The machine that the double pretends: GPUs, processes with CUDA state, and what is on each card.
 
-   One file, mapped by every process that takes part (DOUBLE_NODE names it) and guarded by one robust mutex. Device memory is a
+   One file, mapped by every process that takes part (the file `node` beside the library names it) and guarded by one robust mutex. Device memory is a
    file per allocation beside it, written only where a program wrote: a card of 80 GB costs nothing, yet what was checkpointed is
    gone from it. Written from the public ABI (cuda.h) and from what users of the real driver have reported. */
 #pragma once
@@ -76,7 +76,7 @@ struct node {
 extern struct node *node;
 extern char node_path[];
 
-int node_attach(void);               /* 0, or -1 where DOUBLE_NODE names none */
+int node_attach(void);               /* 0, or -1 where no `node` is beside the library */
 int node_map(const char *path, int create);
 void node_lock(void);
 void node_unlock(void);
