@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import inspect
+import itertools
 import json
+import random
 import time
 from collections.abc import Callable
 from typing import Any
@@ -188,17 +190,60 @@ async def many(kernels: int = 100, seconds: float = 15.0) -> dict[str, float]:
     return {"kernels": kernels, "start_seconds": start, "answer_p50_ms": quantile(late, 0.5), "answer_p99_ms": quantile(late, 0.99)}
 
 
-BENCHMARKS: dict[str, Callable[[], Any]] = {f.__name__: f for f in (round_trip, flood, payloads, lease, supervisor, many)}
+async def two_users(minutes: float = 1.0) -> dict[str, float]:
+    """Two users, one GPU, cells back to back for so many minutes: never two holders, and fair turns."""
+    gateway = Gateway(ElasticGateway__simulated_gpus=1, SimulatedGpu__park_seconds=0.1, Leases__min_hold=2.0)
+    try:
+        await gateway.up()
+        end = time.monotonic() + 60 * minutes
+        spans: dict[str, list[tuple[float, float]]] = {"ana": [], "ben": []}
+        waits: list[float] = []
+        holders_at_once = looks = 0
+
+        async def work(user: str) -> None:
+            browser = await gateway.kernel(KERNEL_USERNAME=user)
+            while time.monotonic() < end:
+                took = random.choice((0.02, 0.1, 0.5, 1.5))
+                sent = time.monotonic()
+                code = f"import time; t = time.monotonic(); time.sleep({took}); print(t, time.monotonic())"
+                began, ended = map(float, (await browser.text(GPU + code)).split())
+                spans[user].append((began, ended))
+                waits.append(began - sent)
+                if random.random() < 0.05:
+                    await asyncio.sleep(random.uniform(0, 4))
+            await browser.delete()
+
+        workers = [asyncio.create_task(work(user)) for user in spans]
+        while not all(worker.done() for worker in workers):
+            leases = (await gateway.request("GET", "/api/gpu"))["leases"]
+            holders_at_once = max(holders_at_once, sum(bool(lease["gpus"]) for lease in leases))
+            looks += 1
+            await asyncio.sleep(0.05)
+        await asyncio.gather(*workers)
+    finally:
+        gateway.close()
+    both = sorted((span, user) for user, found in spans.items() for span in found)
+    overlaps = sum(a[1] != b[1] and b[0][0] < a[0][1] for a, b in itertools.pairwise(both))
+    used = {user: sum(ended - began for began, ended in found) for user, found in spans.items()}
+    return {
+        "cells": len(both), "overlapping_cells": overlaps, "looks": looks, "most_holders_at_once": holders_at_once,
+        "share_of_ana": used["ana"] / sum(used.values()), "turns": sum(a[1] != b[1] for a, b in itertools.pairwise(both)),
+        "wait_p50_s": quantile(waits, 0.5), "wait_p99_s": quantile(waits, 0.99), "wait_max_s": max(waits),
+    }  # fmt: skip
+
+
+BENCHMARKS: dict[str, Callable[..., Any]] = {f.__name__: f for f in (round_trip, flood, payloads, lease, supervisor, many, two_users)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="which ones; all, where none is named")
+    parser.add_argument("--minutes", type=float, default=1.0, help="how long two_users work")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     chosen = parser.parse_args()
     figures = {}
     for name in chosen.names or BENCHMARKS:
-        figures[name] = asyncio.run(BENCHMARKS[name]())
+        figures[name] = asyncio.run(BENCHMARKS[name](**({"minutes": chosen.minutes} if name == "two_users" else {})))
         if not chosen.json:
             print(f"{name}: {inspect.getdoc(BENCHMARKS[name])}")
             for key, value in figures[name].items():

@@ -133,6 +133,7 @@ class Browser:
     def __init__(self, gateway: Gateway, kernel_id: str) -> None:
         self.gateway, self.kernel_id, self.session = gateway, kernel_id, uuid.uuid4().hex
         self.lines = 0  # of output, received so far
+        self.printed, self.keep = "", False
 
     async def open(self) -> None:
         url = f"{self.gateway.url.replace('http', 'ws')}/api/kernels/{self.kernel_id}/channels?session_id={self.session}"
@@ -162,13 +163,22 @@ class Browser:
             header, parts = await self.receive()
             count += 1
             if header["msg_type"] == "stream":
-                self.lines += loads(parts[3])["text"].count("\n")
+                content = loads(parts[3])
+                self.lines += content["text"].count("\n")
+                self.printed += content["text"] if self.keep and content["name"] == "stdout" else ""
             if header["msg_type"] in ("execute_reply", "status") and loads(parts[1]).get("msg_id") == msg_id:
                 if header["msg_type"] == "execute_reply":
                     replied = True
                     assert loads(parts[3])["status"] == "ok", bytes(parts[3])
                 idle |= loads(parts[3]).get("execution_state") == "idle"
         return count
+
+    async def text(self, code: str) -> str:
+        """Run a cell and return what it printed."""
+        self.printed, self.keep = "", True
+        await self.run(code)
+        self.keep = False
+        return self.printed
 
     async def delete(self) -> None:
         self.socket.close()
