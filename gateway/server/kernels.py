@@ -96,7 +96,8 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         if kernel_id is not None and kernel_id in self:
             self.log.info("Using existing kernel: %s", kernel_id)
             return kernel_id
-        env = dict(env or {})
+        if env is None:
+            env = {} if self._survive else dict(os.environ)  # a user's own server: its kernels inherit, as everywhere
         self._check_spec(kernel_name or self.default_kernel_name)
         self._check_limits(user := env.get("KERNEL_USERNAME", ""))
         fixed = {"kernel_id": kernel_id} if kernel_id is not None else {}
@@ -153,8 +154,10 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
                 self.log.error("A kernel could not be ended: %s", result)
 
     async def shutdown_all(self, now: bool = False) -> None:  # type: ignore[override]
-        """What jupyter_server calls as a server stops. Kernels that nobody would find again are ended."""
+        """What jupyter_server calls as a user's own server stops; a gateway detaches instead."""
         await self.end_all(now)
+        if self.elastic_broker is not None:
+            await self.elastic_broker.stop()
 
     def detach_all(self) -> None:
         """The gateway stops and its kernels go on: tell the browsers to come back."""
@@ -207,6 +210,11 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         pass
 
     # inside
+
+    @property
+    def _survive(self) -> bool:
+        """These are a gateway's kernels: they outlive this process."""
+        return self.elastic_broker is not None and bool(self.elastic_broker.owner)
 
     def _add(self, kernel: ElasticKernelManager) -> None:
         self._kernels[kernel.kernel_id] = kernel
