@@ -54,11 +54,12 @@ class Session:
 
     def __init__(self, python: Optional[tuple[int, int]] = None) -> None:
         self._newer = python is not None and python > sys.version_info[:2]
+        self._names = Names()
         self.reset()
 
     def reset(self) -> None:
         """The kernel process is a new one."""
-        self._names = Names()
+        self._names = Names(self._names.serial + 1)
         self._dominion: Optional[str] = None  # why no name can be trusted any more
         self._reloads = False  # %autoreload is on
         self._strangers: set[str] = set()  # imported modules that may be edited meanwhile

@@ -57,10 +57,10 @@ class Entry:
 class Names:
     """Grows by ``bind``, ``link`` and ``spoil``, each of which only ever adds to what a name may hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, serial: int = 0) -> None:
         self.entries: dict[str, Entry] = {}
         self.star = False  # a vetted module was imported with *: unbound names may be its
-        self.serial = 0  # of the cell that is being learned
+        self.serial = serial  # of the cell that is being learned
         self.changes = 0
         self.patience = PATIENCE  # what is left of it for the cell at hand
         self._clean: set[str] = set()  # known to be untainted as of now

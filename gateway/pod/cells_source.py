@@ -91,6 +91,8 @@ def read(code: str, bound: Callable[[str], bool] = lambda name: False) -> Source
             source.problem = "can't be read as Python with magics"
     elif any(_PROMPT.match(line) for line in text.splitlines()):
         source.problem = "has prompts in it"
+    elif any(line.rstrip().endswith("?") for line in text.splitlines()):
+        source.problem, source.typo = "may ask for help on something", True
     return source
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from typing import NamedTuple, Optional
 
 # Numbers of the system calls in which a program waits because it wants to: sleeping, or for files, sockets, terminals and children.
@@ -27,8 +28,9 @@ _RESTING = {
 }  # fmt: skip
 _READ = {"x86_64": 0, "aarch64": 63}
 # The same by the kernel's name for where a thread waits, for other machines and where the call is kept from us.
-_RESTING_AT = ("nanosleep", "poll", "select", "ep_wait", "epoll", "wait_woken", "n_tty_read", "tty_read", "pipe_read", "pipe_wait", "do_wait",
-               "skb_wait", "unix_stream", "inet_csk_accept", "sk_wait", "sigtimedwait")  # fmt: skip
+_RESTING_AT = re.compile(
+    "nanosleep|poll|select|ep_wait|wait_woken|tty_read|pipe_read|pipe_wait|do_wait|skb_wait|unix_stream|inet_csk_accept|sk_wait|sigtimedwait"
+)
 _WAITABLE = ("socket:", "pipe:", "/dev/pts/", "/dev/tty", "anon_inode:")
 
 PROC = "/proc"
@@ -124,7 +126,7 @@ def _resting(pid: int) -> Optional[bool]:
     place = _line(f"{PROC}/{pid}/wchan")
     if place in ("", "0"):
         return None
-    return any(word in place for word in _RESTING_AT)
+    return "futex" not in place and _RESTING_AT.search(place) is not None
 
 
 def _waitable(pid: int, argument: str) -> Optional[bool]:

@@ -1,9 +1,11 @@
 """Cells of everyday notebooks and sneaky ones, for the tests of the analysis.
 
-Each entry is one session: cells, the last of which is judged. A bare text is a session of one cell.
+Each entry is one session: cells, the last of which is judged.
 """
 
 from __future__ import annotations
+
+# ruff: noqa: E501  a session stands on one line
 
 TORCH = "import torch\nmodel = torch.nn.Linear(2, 2).cuda()"
 PANDAS = "import pandas as pd\nimport numpy as np\nimport matplotlib.pyplot as plt"
@@ -48,10 +50,20 @@ SNEAKY: dict[str, list[str]] = {
     "a closure": [TORCH, "def make():\n    def inner(): return model(1)\n    return inner", "f = make()", "f()"],
     "a nested function": [TORCH, "def outer():\n    def inner(): return model\n    return inner()\nouter()"],
     "a decorator that runs its function": [TORCH, "def now(f):\n    f()\n    return f", "@now\ndef g(): model(1)"],
-    "a registry": [TORCH, "reg = []\ndef keep(f):\n    reg.append(f)\n    return f", "@keep\ndef g(): return late()", "late = model", "reg[0]()"],
+    "a registry": [
+        TORCH,
+        "reg = []\ndef keep(f):\n    reg.append(f)\n    return f",
+        "@keep\ndef g(): return late()",
+        "late = model",
+        "reg[0]()",
+    ],
     "a method": [TORCH, "class A:\n    def run(self): return model(1)", "a = A()"],
     "a method through an instance": ["class A:\n    def run(self): return net(1)", "net = 1\na = A()", TORCH + "\nnet = model", "a.run()"],
-    "a metaclass": [TORCH, "class M(type):\n    def __new__(c, n, b, d):\n        return d['go']()", "class A(metaclass=M):\n    def go(): return model"],
+    "a metaclass": [
+        TORCH,
+        "class M(type):\n    def __new__(c, n, b, d):\n        return d['go']()",
+        "class A(metaclass=M):\n    def go(): return model",
+    ],
     "__init_subclass__": [TORCH, "class B:\n    def __init_subclass__(cls): cls().go()", "class C(B):\n    def go(self): model(1)"],
     "a property of a class body": [TORCH, "class A:\n    m = model(1)"],
     "a dunder method": [TORCH, "class A:\n    def __add__(self, o): return model(o)\n    def __del__(self): model(1)", "A() + 1"],
@@ -146,7 +158,13 @@ SNEAKY: dict[str, list[str]] = {
     "a patched class of a library": [FRAME, TORCH, "pd.DataFrame.run = model", "df.run()"],
     "a library patched by setattr": [FRAME, TORCH, "setattr(np, 'sum', model)", "np.sum([1])"],
     "a library patched in a function": [FRAME, TORCH, "def patch(m): np.sum = m", "patch(model)", "np.sum([1])"],
-    "a library patched with something that turns": [FRAME, "def s(x): return net(x)\nnet = abs", "np.sum = s", TORCH + "\nnet = model", "np.sum([1])"],
+    "a library patched with something that turns": [
+        FRAME,
+        "def s(x): return net(x)\nnet = abs",
+        "np.sum = s",
+        TORCH + "\nnet = model",
+        "np.sum([1])",
+    ],
     "an accessor": [FRAME, TORCH, "@pd.api.extensions.register_dataframe_accessor('gpu')\nclass G:\n    def run(self): return model(1)"],
     "a numpy formatter": [FRAME, TORCH, "np.set_printoptions(formatter={'float': model})", "np.zeros(3)"],
     "a signal handler": ["import signal\ndef h(*a): late(1)\nlate = abs\nsignal.signal(14, h)", TORCH + "\nlate = model", "x = 1"],
@@ -160,7 +178,12 @@ SNEAKY: dict[str, list[str]] = {
     "a tainted argument kept by a function": [TORCH, "store = []\ndef keep(x): store.append(x)", "keep(model)", "store"],
     "a tainted argument kept by a default": [TORCH, "def keep(x, acc=[]):\n    acc.append(x)\n    return acc", "keep(model)", "keep(1)"],
     "a tainted argument kept by the function": [TORCH, "def keep(x):\n    keep.last = x", "keep(model)", "keep.last(1)"],
-    "a tainted argument kept by a class": [TORCH, "class R:\n    all = []\n    def __init__(self, x): R.all.append(x)", "R(model)", "R.all"],
+    "a tainted argument kept by a class": [
+        TORCH,
+        "class R:\n    all = []\n    def __init__(self, x): R.all.append(x)",
+        "R(model)",
+        "R.all",
+    ],
     "a list given to a tainted function": [TORCH, "def fill(xs): xs.append(model(1))", "out = []\nfill(out)", "out"],
     "a list given to a framework": [TORCH, "out = []", "model.train(out)", "out[0]"],
     "a list given to a method": [TORCH, "h = []\nfit = 1", "model.fit(1, history=h)", "h"],
@@ -173,7 +196,11 @@ SNEAKY: dict[str, list[str]] = {
     "a deque": [TORCH, "from collections import deque\nd = deque()", "d.append(model)", "d"],
     "a partial": [TORCH, "from functools import partial\nf = partial(print, model)", "f()"],
     "a cache": [TORCH, "from functools import lru_cache\n@lru_cache\ndef f(x): return x", "f(model)", "f"],
-    "a global set in a function": ["def load():\n    global net\n    net = 1", TORCH + "\ndef load():\n    global net\n    net = model", "net"],
+    "a global set in a function": [
+        "def load():\n    global net\n    net = 1",
+        TORCH + "\ndef load():\n    global net\n    net = model",
+        "net",
+    ],
     "an import in a function": ["def f():\n    import torch\n    return torch", "f()"],
     "a swap": [TORCH, "x = 1\nx, y = model, x", "x"],
     "a swap in a loop": [TORCH, "a = b = c = 0\nfor i in range(3):\n    a = b\n    b = c\n    c = model", "a"],
@@ -249,8 +276,12 @@ EVERYDAY: dict[str, list[str]] = {
     "a comment": ["# TODO"],
     "arithmetic": ["1 + 1"],
     "hello": ["print('Hello, world!')"],
-    "imports": [PANDAS + "\nimport os, sys, re, json, math, time, random\nfrom pathlib import Path\nfrom collections import Counter, defaultdict"],
-    "more imports": ["import seaborn as sns\nfrom sklearn.model_selection import train_test_split\nfrom tqdm.auto import tqdm\nimport requests"],
+    "imports": [
+        PANDAS + "\nimport os, sys, re, json, math, time, random\nfrom pathlib import Path\nfrom collections import Counter, defaultdict"
+    ],
+    "more imports": [
+        "import seaborn as sns\nfrom sklearn.model_selection import train_test_split\nfrom tqdm.auto import tqdm\nimport requests"
+    ],
     "from future": ["from __future__ import annotations"],
     "reading a file": [FRAME],
     "a look at a frame": [FRAME, "df.head()"],
@@ -262,7 +293,11 @@ EVERYDAY: dict[str, list[str]] = {
     "a new column": [FRAME, "df['c'] = df['a'] / df['b'].sum()", "df"],
     "apply with a lambda": [FRAME, "df['c'] = df['a'].apply(lambda x: x ** 2)"],
     "apply with a function": [FRAME, "def clean(s):\n    return s.strip().lower()", "df['name'] = df['name'].map(clean)\ndf.head()"],
-    "a merge": [FRAME, "other = pd.DataFrame({'a': [1, 2], 'z': [3, 4]})", "df = df.merge(other, on='a', how='left')\ndf.to_csv('out.csv', index=False)"],
+    "a merge": [
+        FRAME,
+        "other = pd.DataFrame({'a': [1, 2], 'z': [3, 4]})",
+        "df = df.merge(other, on='a', how='left')\ndf.to_csv('out.csv', index=False)",
+    ],
     "a pivot": [FRAME, "df.pivot_table(index='a', columns='b', values='c', aggfunc='mean').fillna(0)"],
     "dates": [FRAME, "df['t'] = pd.to_datetime(df['t'])\ndf.set_index('t').resample('D').mean()"],
     "a plot": [FRAME, "plt.figure(figsize=(8, 4))\nplt.plot(df['a'], label='a')\nplt.legend()\nplt.show()"],
@@ -281,7 +316,9 @@ EVERYDAY: dict[str, list[str]] = {
         "clf = LogisticRegression(max_iter=200).fit(X_train, y_train)\nclf.score(X_test, y_test)",
         "pred = clf.predict(X_test)\nprint((pred == y_test).mean())",
     ],
-    "a pipeline": ["from sklearn.pipeline import make_pipeline\nfrom sklearn.preprocessing import StandardScaler\np = make_pipeline(StandardScaler())\np"],
+    "a pipeline": [
+        "from sklearn.pipeline import make_pipeline\nfrom sklearn.preprocessing import StandardScaler\np = make_pipeline(StandardScaler())\np"
+    ],
     "scipy": ["from scipy import stats, optimize\nr = optimize.minimize(lambda x: (x - 1) ** 2, 0)\nr.x, stats.norm.cdf(0)"],
     "an image": ["from PIL import Image\nim = Image.open('x.png').convert('RGB').resize((64, 64))\nim"],
     "a web request": ["import requests\nr = requests.get('https://example.org', timeout=10)\nr.raise_for_status()\nr.json()"],
@@ -297,25 +334,41 @@ EVERYDAY: dict[str, list[str]] = {
     "a generator": ["sum(x * x for x in range(10))"],
     "sorting": ["people = [{'n': 'b'}, {'n': 'a'}]\nsorted(people, key=lambda p: p['n'], reverse=True)"],
     "a function": ["def fib(n):\n    return n if n < 2 else fib(n - 1) + fib(n - 2)", "fib(10)"],
-    "a function with defaults": ["def greet(name='you', *, loud=False):\n    s = f'Hi {name}'\n    return s.upper() if loud else s", "greet(loud=True)"],
+    "a function with defaults": [
+        "def greet(name='you', *, loud=False):\n    s = f'Hi {name}'\n    return s.upper() if loud else s",
+        "greet(loud=True)",
+    ],
     "a class": [
         "class Point:\n    def __init__(self, x, y):\n        self.x, self.y = x, y\n    @property\n    def norm(self):\n        return (self.x ** 2 + self.y ** 2) ** 0.5\n"
         "    def __repr__(self):\n        return f'Point({self.x}, {self.y})'",
         "p = Point(3, 4)\nprint(p, p.norm)",
     ],
     "a subclass": ["class A:\n    def hi(self): return 1\nclass B(A):\n    def hi(self): return super().hi() + 1", "B().hi()"],
-    "a dataclass": ["from dataclasses import dataclass, field\n@dataclass\nclass C:\n    a: int = 1\n    b: list = field(default_factory=list)", "C(a=2)"],
+    "a dataclass": [
+        "from dataclasses import dataclass, field\n@dataclass\nclass C:\n    a: int = 1\n    b: list = field(default_factory=list)",
+        "C(a=2)",
+    ],
     "an enum": ["from enum import Enum\nclass Color(Enum):\n    RED = 1\n    BLUE = 2", "list(Color)"],
-    "a decorator": ["import functools\ndef log(f):\n    @functools.wraps(f)\n    def g(*a):\n        print(a)\n        return f(*a)\n    return g", "@log\ndef add(a, b): return a + b\nadd(1, 2)"],
+    "a decorator": [
+        "import functools\ndef log(f):\n    @functools.wraps(f)\n    def g(*a):\n        print(a)\n        return f(*a)\n    return g",
+        "@log\ndef add(a, b): return a + b\nadd(1, 2)",
+    ],
     "a context manager": ["from contextlib import contextmanager\n@contextmanager\ndef t():\n    yield 1", "with t() as x:\n    print(x)"],
     "an exception": ["try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    print('no', e)\nfinally:\n    print('done')"],
     "an error": ["1 / 0"],
     "input": ["name = input('Name? ')\nprint(name)"],
     "await": ["import asyncio\nawait asyncio.sleep(0.1)"],
-    "gather": ["import asyncio\nasync def f(i):\n    await asyncio.sleep(0)\n    return i", "await asyncio.gather(*(f(i) for i in range(3)))"],
-    "threads": ["from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor() as ex:\n    r = list(ex.map(abs, [-1, 2]))\nr"],
+    "gather": [
+        "import asyncio\nasync def f(i):\n    await asyncio.sleep(0)\n    return i",
+        "await asyncio.gather(*(f(i) for i in range(3)))",
+    ],
+    "threads": [
+        "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor() as ex:\n    r = list(ex.map(abs, [-1, 2]))\nr"
+    ],
     "widgets": ["import ipywidgets as w\ns = w.IntSlider(value=3)\ns", "s.value"],
-    "interact": ["from ipywidgets import interact\nimport matplotlib.pyplot as plt\n@interact(n=(1, 10))\ndef show(n=3):\n    plt.plot(range(n))"],
+    "interact": [
+        "from ipywidgets import interact\nimport matplotlib.pyplot as plt\n@interact(n=(1, 10))\ndef show(n=3):\n    plt.plot(range(n))"
+    ],
     "display": ["from IPython.display import display, HTML, Markdown\ndisplay(HTML('<b>x</b>'))\nMarkdown('# x')"],
     "clear_output": ["from IPython.display import clear_output\nfor i in range(3):\n    clear_output(wait=True)\n    print(i)"],
     "regular expressions": ["import re\nm = re.search(r'(\\d+)', 'a12')\nint(m.group(1)) if m else None"],
@@ -375,9 +428,25 @@ EVERYDAY: dict[str, list[str]] = {
     "a class whose methods use a model": [TORCH, "class T:\n    def step(self): return model(1)"],
     "data after a framework": [TORCH, FRAME, "df.head()"],
     "data that was given to a framework": [FRAME, TORCH, "t = torch.tensor(df['a'].values)", "df.describe()"],
-    "data of another kind that was given": [PANDAS, TORCH, "X = np.random.rand(3, 2)\ny = X @ [1, 2]", "model.fit(X, y)", "plt.scatter(X[:, 0], y)"],
-    "settings given to a framework": [TORCH, "lr = 0.1\nname = 'x'", "opt = torch.optim.Adam(model.parameters(), lr=lr)", "print(lr, name)"],
-    "plain numbers from a model": [TORCH, PANDAS, "losses = []\nfor i in range(10):\n    losses.append(float(model(i)))", "plt.plot(losses)"],
+    "data of another kind that was given": [
+        PANDAS,
+        TORCH,
+        "X = np.random.rand(3, 2)\ny = X @ [1, 2]",
+        "model.fit(X, y)",
+        "plt.scatter(X[:, 0], y)",
+    ],
+    "settings given to a framework": [
+        TORCH,
+        "lr = 0.1\nname = 'x'",
+        "opt = torch.optim.Adam(model.parameters(), lr=lr)",
+        "print(lr, name)",
+    ],
+    "plain numbers from a model": [
+        TORCH,
+        PANDAS,
+        "losses = []\nfor i in range(10):\n    losses.append(float(model(i)))",
+        "plt.plot(losses)",
+    ],
     "a count from a model": [TORCH, "n = len(model)\nok = model is None", "print(n, ok)"],
     "a plot after a model's plot": [TORCH, PANDAS, "plt.plot(model(1))", "plt.plot([1, 2])"],
     "a name that only looks alike": [TORCH, "def f(model): return model + 1", "f(1)"],

@@ -64,32 +64,37 @@ def _library() -> types.ModuleType:
 
 # Templates: N a name, F a function or class, E an expression, S a statement.
 EXPRESSIONS = """
-N; N; N; 1; []; {}; 'x'; T.Tensor(); _; [E]; [E, E]; (E, E); {'k': E}; N[0]; N['k']; N.x; F(E); F(); N(E); N(); (lambda: E); (lambda p: [p, E])
-(E if E else N); (E or N); list(E); dict(k=E); iter(E); map(F, [E]); [i for i in E]; (i for i in [E] if N); f'{N}'; str(N); len(E); E + E
-E == E; getattr(E, 'x', E); functools.partial(F, E); copy.copy(E); next(E, None); N.get('k'); (z := E); sorted([1], key=F); T.run(F); float(E)
-E is None; not E; N.pop(); type(N); vars(N); N.get(E); N[0](E); N.x(E); zip(N, E); collections.deque([E]); [N, N]; F(N, E); enumerate(E); N.copy()
-{N: 1 for N in E}; [F(N) for i in list(E)[:2]]; (lambda N: E)(E); max([E], key=F); isinstance(E, F); N.__class__; hasattr(N, 'x'); reversed([E])
-N.setdefault('k', E); functools.reduce(F, [E, E], N); list(map(F, list(N)[:2], [E])); F(*[E]); F(**{'p': E}); type('X', (C,), {'y': E}); [*N, E]; {**N}
-N[:]; itertools.chain([E], N); (lambda p=E: p); (lambda *p: N); collections.defaultdict(F, k=E); property(F); N.__add__([E]); [(w := E) for i in [1]]
-N.__init__; F.__name__; callable(N); any([E]); {'k': F}; [F, G]; N[-1](); next(iter([E])); bool(N); operator.setitem(N, 0, E); operator.add(N, E)
+N; N; N; 1; []; {}; 'x'; T.Tensor(); _; [E]; [E, E]; (E, E); {'k': E}; N[0]; N['k']; N.x; F(E); F(); N(E); N(); (lambda: E)
+(lambda p: [p, E]); (E if E else N); (E or N); list(E); dict(k=E); iter(E); map(F, [E]); [i for i in E]; (i for i in [E] if N); f'{N}'
+str(N); len(E); E + E; E == E; getattr(E, 'x', E); functools.partial(F, E); copy.copy(E); next(E, None); N.get('k'); (z := E)
+sorted([1], key=F); T.run(F); float(E); E is None; not E; N.pop(); type(N); vars(N); N.get(E); N[0](E); N.x(E); zip(N, E)
+collections.deque([E]); [N, N]; F(N, E); enumerate(E); N.copy(); {N: 1 for N in E}; [F(N) for i in list(E)[:2]]; (lambda N: E)(E)
+max([E], key=F); isinstance(E, F); N.__class__; hasattr(N, 'x'); reversed([E]); N.setdefault('k', E); functools.reduce(F, [E, E], N)
+list(map(F, list(N)[:2], [E])); F(*[E]); F(**{'p': E}); type('X', (C,), {'y': E}); [*N, E]; {**N}; N[:]; itertools.chain([E], N)
+(lambda p=E: p); (lambda *p: N); collections.defaultdict(F, k=E); property(F); N.__add__([E]); [(w := E) for i in [1]]; N.__init__
+F.__name__; callable(N); any([E]); {'k': F}; [F, G]; N[-1](); next(iter([E])); bool(N); operator.setitem(N, 0, E); operator.add(N, E)
 """
 STATEMENTS = """
-N = E; N = E; N = E; N = N; N = F; N, N = E, E; N, N = E; N = N = E; N.append(E); N.append(E); N.x = E; F.x = E; N['k'] = E; N[0] = E; N += [E]; del N
-E; E; N.extend([E]); N.update(k=E); print(N); T.fill(N); F(E); F(N, E); setattr(N, 'x', E); list.append(N, E); assert E
-def F(p=None, q=None): return E; def F(p=None, q=None): return [p, N]; def F(p=None, q=None): N.append(p); def F(p=None, acc=[]):|acc.append(p)|return acc
-def F(p=None):|global N|N = p; def F(p=None):|global N|N = E; def F(p=None):|def h(): return p or N|return h; def F(p=N, q=None): return p
-def F(p=None, q=None):|p.append(q); def F(p=None, q=None):|p.x = q; def F(p=None):|yield p|yield N; def F(p=None):|F.x = p
+N = E; N = E; N = E; N = N; N = F; N, N = E, E; N, N = E; N = N = E; N.append(E); N.append(E); N.x = E; F.x = E; N['k'] = E; N[0] = E
+N += [E]; del N; E; E; N.extend([E]); N.update(k=E); print(N); T.fill(N); F(E); F(N, E); setattr(N, 'x', E); list.append(N, E); assert E
+def F(p=None, q=None): return E; def F(p=None, q=None): return [p, N]; def F(p=None, q=None): N.append(p)
+def F(p=None, acc=[]):|acc.append(p)|return acc; def F(p=None):|global N|N = p; def F(p=None):|global N|N = E
+def F(p=None):|def h(): return p or N|return h; def F(p=N, q=None): return p; def F(p=None, q=None):|p.append(q)
+def F(p=None, q=None):|p.x = q; def F(p=None):|yield p|yield N; def F(p=None):|F.x = p
 class F:|y = E|def __init__(self, p=None, q=None): self.x = p|def get(self, k=None): return N|def __call__(self, p=None): return self.x
 class F:|all = []|def __init__(self, p=None): self.all.append(p)|def __len__(self): return len(N) + 1; class F(list):|x = N
-class F:|def __init_subclass__(cls): N.append(cls)|def __init__(self, p=None): self.p = p|def __add__(self, o): return N; class F(F): x = E
-@F|def g(p=None): return N; N = staticmethod(F); N = functools.lru_cache(F); N = classmethod(F); N = F(E).get; N = N.append; N(E)
-N[:] = [E]; N[0].append(E); N.x.append(E); N['k'].append(E); F(E).append(E); (N or N).append(E); N.insert(0, E); list(N).sort(key=F); N.sort(key=F)
-N.__class__.y = E; type(N).x = E; vars(N)['x'] = E; F().x = E; N[0][0] = E; N.x.y = E; def F(*p):|return [N, p]; def F(p=None):|return p.get(N)
-class F:|def __del__(self): N; class F(C):|def get(self, k=None): return [N, super().get(k)]; def F(p=None):|p = p or N|p.append(E)|return p
-@functools.wraps(F)|def G(p=None): return E; @staticmethod|def G(p=None): return E; def F(p=None):|with p: return N; def F(p=None):|for i in N:|return i
-@functools.lru_cache|def F(p=None): return [p, N]; class F:|def __enter__(self): return N|def __exit__(self, *a): N.append(a); N = N[0] = E; N = [N for i in [E]]
-class F:|@property|def x(self): return N; class F:|x = property(lambda self: E); def F(p=None):|class K:|y = N|return K; N, *N = E, E, E; raise E
-for N in list(E)[:2]:|S|S; with contextlib.suppress(Exception):|S|S; try:|S|finally:|S; with F(E):|S; for _i in range(2):|S|S; for _i in range(2):|S; if E:|S|else:|S; try:|S|except Exception as N:|S; while N:|S|break; with F(E) as N:|S
+class F:|def __init_subclass__(cls): N.append(cls)|def __init__(self, p=None): self.p = p|def __add__(self, o): return N
+class F(F): x = E; @F|def g(p=None): return N; N = staticmethod(F); N = functools.lru_cache(F); N = classmethod(F); N = F(E).get
+N = N.append; N(E); N[:] = [E]; N[0].append(E); N.x.append(E); N['k'].append(E); F(E).append(E); (N or N).append(E); N.insert(0, E)
+list(N).sort(key=F); N.sort(key=F); N.__class__.y = E; type(N).x = E; vars(N)['x'] = E; F().x = E; N[0][0] = E; N.x.y = E
+def F(*p):|return [N, p]; def F(p=None):|return p.get(N); class F:|def __del__(self): N
+class F(C):|def get(self, k=None): return [N, super().get(k)]; def F(p=None):|p = p or N|p.append(E)|return p
+@functools.wraps(F)|def G(p=None): return E; @staticmethod|def G(p=None): return E; def F(p=None):|with p: return N
+def F(p=None):|for i in N:|return i; @functools.lru_cache|def F(p=None): return [p, N]
+class F:|def __enter__(self): return N|def __exit__(self, *a): N.append(a); N = N[0] = E; N = [N for i in [E]]
+class F:|@property|def x(self): return N; class F:|x = property(lambda self: E); def F(p=None):|class K:|y = N|return K; N, *N = E, E, E
+raise E; for N in list(E)[:2]:|S|S; with contextlib.suppress(Exception):|S|S; try:|S|finally:|S; with F(E):|S; for _i in range(2):|S|S
+for _i in range(2):|S; if E:|S|else:|S; try:|S|except Exception as N:|S; while N:|S|break; with F(E) as N:|S
 """
 
 

@@ -71,7 +71,7 @@ def test_a_process_that_never_was_has_none() -> None:
     assert progress(2**22 + 1) == Sample(None, None)
 
 
-@pytest.fixture()
+@pytest.fixture
 def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A /proc of our own, on a machine of 100 ticks a second."""
     monkeypatch.setattr(stall, "PROC", str(tmp_path))
