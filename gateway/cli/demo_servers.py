@@ -159,13 +159,12 @@ def scratch(folder: str | None) -> Iterator[tuple[Path, Path]]:
 
 def gateway_config(private: Path, simulated: int | None) -> Path:
     """The gateway's own file; and beside it what kernels need that start kernels themselves, as a papermill run would."""
-    shared = f"c = get_config()\nc.LocalBackend.runtime_dir = {str(private / 'k')!r}\n"
+    shared = f"c = get_config()\nc.LocalBackend.runtime_dir = {str(private / 'k')!r}\nc.ElasticGateway.simulated_gpus = {simulated}\n"
     (private / "jupyter_elastic_gateway_config.py").write_text(shared)
     return secret_file(
         private / "gateway_config.py",
         f"""{shared}
 c.ElasticGateway.name = "demo"
-c.ElasticGateway.simulated_gpus = {simulated}
 c.Leases.idle_timeout = {IDLE_TIMEOUT}
 c.LocalBackend.inherited_env = {[*LocalBackend().inherited_env, "JUPYTER_CONFIG_PATH"]}
 c.ServerApp.ip = "127.0.0.1"

@@ -6,6 +6,7 @@ Screenshots of how each test ended lie in ``tests/browser/screenshots`` for peop
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -140,6 +141,13 @@ class Notebook:
     def run_all(self) -> None:
         self.menu("Run", "Run All Cells")
 
+    def run_one(self, number: int) -> str:
+        """Run one cell and return what it has put out when it has ended."""
+        self.cell(number).locator(".cm-content").click()
+        self.page.keyboard.press("Shift+Enter")
+        self.cell(number).locator(".jp-InputPrompt").get_by_text(re.compile(r"\[\d+\]")).wait_for()
+        return self.text(number)
+
     def run_cell(self, code: str) -> None:
         """Run ``code`` in a new last cell; returns when it has put something out."""
         count = self.page.locator(".jp-Notebook .jp-CodeCell").count()
@@ -198,12 +206,12 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def visit(browser: Any, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Notebook]]:
+def visit(browser: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..., Notebook]]:
     """Opens an address in a new page; how it looked at the end is kept."""
     pages: list[Any] = []
 
-    def open_page(address: str) -> Notebook:
-        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    def open_page(address: str, height: int = 1000) -> Notebook:
+        page = browser.new_page(viewport={"width": 1280, "height": height})
         page.set_default_timeout(SECONDS * 1000)
         pages.append(page)
         sheet = Notebook(page)
@@ -218,7 +226,7 @@ def visit(browser: Any, request: pytest.FixtureRequest) -> Iterator[Callable[[st
 
 
 @pytest.fixture
-def notebook(servers: Servers, visit: Callable[[str], Notebook], request: pytest.FixtureRequest) -> Callable[..., Notebook]:
+def notebook(servers: Servers, visit: Callable[..., Notebook], request: pytest.FixtureRequest) -> Callable[..., Notebook]:
     """``notebook("print(1)", "2")`` opens a new notebook with these cells; its kernel is up."""
     made: list[int] = []
 
