@@ -203,8 +203,9 @@ def test_cells_of_another_language_wait_unless_they_say_otherwise() -> None:
 
 
 WORDS = st.sampled_from(
-    ["x", "model", "def ", "f", "(", ")", ":", "\n", "    ", "%", "%%time", "!ls", "?", "'", '"', "'''", "#", "\\", "lambda ", "import ", "torch", "=", " = ",
-     "[", "]", "{", "}", ",", ".", "for ", " in ", "class ", "@", "await ", "*", "exec(", "globals()", "_", "1", "\t", "\r\n", "\x00", "é", "\u2028", "if ", "else:"]
+    ["x", "model", "def ", "f", "(", ")", ":", "\n", "    ", "%", "%%time", "!ls", "?", "'", '"', "'''", "#", "\\", "lambda ", "import ",
+     "torch", "=", " = ", "[", "]", "{", "}", ",", ".", "for ", " in ", "class ", "@", "await ", "*", "exec(", "globals()", "_", "1", "\t",
+     "\r\n", "\x00", "é", "\u2028", "if ", "else:"]
 )  # fmt: skip
 
 
@@ -232,6 +233,7 @@ dict(k=NAME); print(*NAME); getattr(NAME, 'x'); len(NAME); NAME is None; eval('N
 match NAME:|    case 1: pass; match 1:|    case NAME.x: pass
 """
 )
+REPLACING = listed("NAME = 1; for NAME in y: pass; with open('x') as NAME: pass; import json as NAME; def NAME(): pass; *NAME, y = [1, 2]")
 TAINTS = listed(
     """
 NAME = model; NAME = [model]; NAME = []|NAME.append(model); NAME = {}|NAME['k'] = model; def make(): return model|NAME = make
@@ -247,12 +249,7 @@ def test_no_cell_that_uses_a_tainted_name_is_a_cpu_cell(taint: str, use: str, na
     if "globals()" in use and taint.startswith("global"):
         return
     tainted = session("y = {}", "z = 1", TORCH, taint.replace("NAME", name), *["other = 1"] * between)
-    function = "def " in taint or "lambda" in taint
-    if (
-        function
-        and use.split("NAME")[0] in ("", "import json as ", "def ", "del ")
-        and not tainted.classify(use.replace("NAME", name)).needs_gpu
-    ):
+    if ("def " in taint or "lambda" in taint) and use in REPLACING:
         return  # putting something else in the place of a function frees nothing
     assert tainted.classify(use.replace("NAME", name)).needs_gpu
 
