@@ -123,10 +123,10 @@ def _phase(lease: LeaseState, held: int, place: dict[str, Any]) -> str:
     if lease.phase == Phase.PARKING:
         return "giving back " + (" and ".join(lease.gpus) or count)
     if lease.phase == Phase.WAITING:
-        cells = f", {held} cells behind it" if held > 1 else ""
+        cells = f" with {held} cells" if held > 1 else ""
         where = f", place {place['position']} of {place.get('of', '?')}" if place.get("position") else ""
         expected = f", about {_time(place['expected'])} to go" if place.get("expected") else ""
-        return f"waits for {count}{where}{expected}{cells}"
+        return f"waits for {count}{cells}{where}{expected}"
     if lease.phase == Phase.PARKED:
         return "holds no GPU now; its state is parked and comes back with the next GPU cell"
     return "has held no GPU yet; the first GPU cell asks for one"

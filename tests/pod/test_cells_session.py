@@ -209,7 +209,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.one_of(st.text(), st.lists(WORDS).map("".join)))
 def test_no_text_whatsoever_raises(code: str) -> None:
     any_cell = session(TORCH)
@@ -243,7 +243,7 @@ for NAME in model: pass; with model as NAME: pass; y, NAME = 1, model; NAME = (i
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(TAINTS), st.sampled_from(USES), st.sampled_from(["x", "data", "np", "print", "df"]), st.integers(0, 2))
 def test_no_cell_that_uses_a_tainted_name_is_a_cpu_cell(taint: str, use: str, name: str, between: int) -> None:
     if "globals()" in use and taint.startswith("global"):
@@ -254,10 +254,10 @@ def test_no_cell_that_uses_a_tainted_name_is_a_cpu_cell(taint: str, use: str, na
     assert tainted.classify(use.replace("NAME", name)).needs_gpu
 
 
-def test_ten_thousand_lines_are_read_in_one_go() -> None:
+def test_thousands_of_lines_are_read_in_one_go() -> None:
     long = session("import numpy as np")
-    cell = "\n".join(f"x{n} = np.sin({n}) + x{n - 1 if n else 0}" for n in range(10_000)).replace("+ x0\n", "+ 1\n", 1)
+    cell = "\n".join(f"x{n} = np.sin({n}) + x{n - 1 if n else 0}" for n in range(4_000)).replace("+ x0\n", "+ 1\n", 1)
     assert not long.classify(cell).needs_gpu
     long.ran(cell)
-    assert not long.classify("x9999").needs_gpu
-    assert long.classify("y9999").needs_gpu
+    assert not long.classify("x3999").needs_gpu
+    assert long.classify("y3999").needs_gpu
