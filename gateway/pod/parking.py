@@ -187,8 +187,8 @@ class Parking:
             need, free = needs(total.get(old, 0)), self.cards.room(new)
             if processes and free < need:
                 raise DeviceError(
-                    f"GPU {new} has {size(free)} free, and the kernel's state needs {size(need)} there: it stays parked. Somebody uses this"
-                    " GPU without a lease; nvidia-smi shows who.",
+                    f"GPU {new} has {size(free)} free, and the kernel's state needs {size(need)} there: it stays parked. Somebody uses"
+                    " this GPU without a lease; nvidia-smi shows who.",
                     reason="device_full",
                 )
 

@@ -68,7 +68,8 @@ class Proxy:
         self.link.on_order, self.link.on_call = (lambda order: obey(self, order)), (lambda asked: call(self, asked))
         self._stalled = Stalled(spec.stall_seconds)
         self.waiting = Waiting(
-            self.reactor, self.gate, self.messages, self.publish, spec.notice_after, lambda: self.link.brokered
+            self.reactor, self.gate, self.messages, self.publish, spec.notice_after,
+            lambda: self.link.brokered, lambda: self.device.alarm,
         )  # fmt: skip
         self.magic = MagicSocket(self.reactor, str(folder / "magic.sock"), lambda asked: magic(self, asked))
         self.state.connection = self.front.connection

@@ -16,14 +16,15 @@ from .reactor import Reactor, Timer
 
 
 class Waiting:
-    """``publish(parts, msg_type)`` sends on iopub to everybody; ``brokered()`` says whether anybody can grant a GPU."""
+    """``publish(parts, msg_type)`` sends on iopub to everybody; ``brokered()`` says whether anybody can grant a GPU,
+    ``alarm()`` what hangs, "" where nothing does."""
 
     def __init__(
         self, reactor: Reactor, gate: Gate, messages: Messages, publish: Callable[[list[Part], str], None], after: float,
-        brokered: Callable[[], bool],
+        brokered: Callable[[], bool], alarm: Callable[[], str],
     ) -> None:  # fmt: skip
         self._reactor, self._gate, self._messages, self._publish, self._after = reactor, gate, messages, publish, after
-        self._brokered = brokered
+        self._brokered, self._alarm = brokered, alarm
         self._held: dict[str, float] = {}  # msg_id -> since when
         self._lines: dict[str, tuple[str, str]] = {}  # msg_id -> (display id, text shown)
         self._timer: Optional[Timer] = None
@@ -64,7 +65,9 @@ class Waiting:
     def text(self, since: float, now: float) -> str:
         """The line itself."""
         said = ["Waiting for a GPU"]
-        if not self._brokered():
+        if self._alarm():
+            said.append(f". {self._alarm()}; it may still come back, or restart the kernel")
+        elif not self._brokered():
             said.append(" (no gateway answers at the moment; the cell stays in its place)")
         elif self._place:
             position, of = self._place.get("position", 1), self._place.get("of", 1)

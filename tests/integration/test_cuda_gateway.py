@@ -43,6 +43,7 @@ def serve(node: Node, tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
 
     yield serve
     for gateway in served:
+        print(gateway.log)  # shown where a test fails
         if gateway.process.poll() is None:
             gateway.call("POST", "/api/shutdown", json={"kernels": True})
             gateway.process.wait(PATIENCE)

@@ -162,6 +162,15 @@ thread = threading.Thread(target=look, daemon=True); thread.start(); go.wait()""
     assert notebook.run(GPU + went_on, node.uuids[0]) == "True {b'kept'} False"
 
 
+def test_a_cell_that_touches_cuda_unforeseen_while_parked_asks_for_the_gpu_by_itself(node: Node, notebook: Notebook) -> None:
+    assert notebook.park().lease.phase == Phase.PARKED
+    msg_id = notebook.client.execute(CPU + "print(m.read(4, 12345))")
+    notebook.dialer.until(lambda s: s.lease.wanted)
+    notebook.dialer.order("grant", gpus=node.uuids, visible=node.uuids)
+    assert notebook.collect(msg_id) == "b'kept'"
+    assert notebook.park().lease.phase == Phase.PARKED
+
+
 def test_a_kernel_that_is_killed_while_parked_frees_its_record(node: Node, notebook: Notebook) -> None:
     assert notebook.park().lease.parked_bytes
     os.kill(notebook.dialer.state.pid, signal.SIGKILL)

@@ -60,9 +60,12 @@ def target(program: Make) -> Program:
 def test_device_memory_leaves_the_card_at_checkpoint_and_comes_back_unharmed(node: Node, caller: Program, target: Program) -> None:
     assert node.used() == GIB + 256 * MIB
     assert [ask(caller, call, target.pid) for call in ("Lock", "Checkpoint")] == [0, 0]
-    assert node.used() == 0 and node.state(target.pid) is State.CHECKPOINTED
-    assert ask(caller, "Restore", target.pid) == 0 and node.state(target.pid) is State.LOCKED
-    assert ask(caller, "Unlock", target.pid) == 0 and node.used() == GIB + 256 * MIB
+    assert node.used() == 0
+    assert node.state(target.pid) is State.CHECKPOINTED
+    assert ask(caller, "Restore", target.pid) == 0
+    assert node.state(target.pid) is State.LOCKED
+    assert ask(caller, "Unlock", target.pid) == 0
+    assert node.used() == GIB + 256 * MIB
     assert target.do("m.read(4, 12345).decode()") == "kept"
 
 
@@ -77,15 +80,18 @@ def test_calls_of_a_locked_process_wait_whatever_signal_comes(caller: Program, t
 
 
 def test_each_call_needs_its_state(caller: Program, target: Program) -> None:
-    assert ask(caller, "Checkpoint", target.pid) == 401 and ask(caller, "Unlock", target.pid) == 401
+    assert ask(caller, "Checkpoint", target.pid) == 401
+    assert ask(caller, "Unlock", target.pid) == 401
     ask(caller, "Lock", target.pid)
-    assert ask(caller, "Lock", target.pid) == 401 and ask(caller, "Restore", target.pid) == 401
+    assert ask(caller, "Lock", target.pid) == 401
+    assert ask(caller, "Restore", target.pid) == 401
 
 
 def test_a_lock_waits_for_submitted_work_and_times_out_into_running(node: Node, caller: Program, target: Program) -> None:
     target.do("device.work(300)")
     caller.do("within_20_ms = (ctypes.c_uint64 * 8)(20)")
-    assert caller.do(f"c.cuCheckpointProcessLock({target.pid}, within_20_ms)") == 600 and node.state(target.pid) is State.RUNNING
+    assert caller.do(f"c.cuCheckpointProcessLock({target.pid}, within_20_ms)") == 600
+    assert node.state(target.pid) is State.RUNNING
     assert ask(caller, "Lock", target.pid) == 0
 
 
@@ -96,7 +102,8 @@ def test_what_has_no_context_or_no_cuda_or_is_gone_is_told_apart(caller: Program
     caller.do("i = ctypes.c_int()")
     state = [caller.do(f"c.cuCheckpointProcessGetState({p.pid}, ctypes.byref(i))") for p in (plain, initialised, gone)]
     thread = [caller.do(f"c.cuCheckpointProcessGetRestoreThreadId({p.pid}, ctypes.byref(i))") for p in (plain, initialised, gone)]
-    assert state == [3, 0, 304] and thread == [3, 3, 304]
+    assert state == [3, 0, 304]
+    assert thread == [3, 3, 304]
 
 
 def test_a_restore_without_room_poisons_for_good(node: Node, caller: Program, target: Program) -> None:
@@ -104,13 +111,15 @@ def test_a_restore_without_room_poisons_for_good(node: Node, caller: Program, ta
     node.set_gpu(0, foreign=7 * GIB)
     assert ask(caller, "Restore", target.pid) == 2
     node.set_gpu(0, foreign=0)
-    assert [ask(caller, call, target.pid) for call in ("Restore", "Unlock")] == [304, 401] and node.poisoned(target.pid)
+    assert [ask(caller, call, target.pid) for call in ("Restore", "Unlock")] == [304, 401]
+    assert node.poisoned(target.pid)
 
 
 def test_managed_memory_can_not_be_checkpointed(node: Node, caller: Program, target: Program) -> None:
     target.do("device.call('cuMemAllocManaged', device.ctypes.byref(device._u64()), device._size(4096), 1)")
     ask(caller, "Lock", target.pid)
-    assert ask(caller, "Checkpoint", target.pid) == 801 and node.state(target.pid) is State.LOCKED
+    assert ask(caller, "Checkpoint", target.pid) == 801
+    assert node.state(target.pid) is State.LOCKED
 
 
 def test_a_restore_needs_persistence_or_an_initialised_caller(node: Node, program: Make, target: Program, caller: Program) -> None:
@@ -118,7 +127,8 @@ def test_a_restore_needs_persistence_or_an_initialised_caller(node: Node, progra
     bare = program(start=False)
     bare.do("import device; c = device._cuda")
     ask(bare, "Lock", target.pid), ask(bare, "Checkpoint", target.pid)
-    assert ask(bare, "Restore", target.pid) == 800 and ask(caller, "Restore", target.pid) == 0
+    assert ask(bare, "Restore", target.pid) == 800
+    assert ask(caller, "Restore", target.pid) == 0
 
 
 def test_a_child_that_was_forked_after_the_start_has_no_cuda(caller: Program, target: Program) -> None:
@@ -129,7 +139,8 @@ def test_a_child_that_was_forked_after_the_start_has_no_cuda(caller: Program, ta
 
 def test_a_dead_process_leaves_an_empty_card(node: Node, target: Program) -> None:
     target.end()
-    assert node.used() == 0 and not list(node.folder.glob(f"{node.path.name}.[0-9]*"))
+    assert node.used() == 0
+    assert not list(node.folder.glob(f"{node.path.name}.[0-9]*"))
 
 
 def test_a_caller_that_dies_in_a_checkpoint_does_not_stop_it(node: Node, caller: Program, target: Program) -> None:
@@ -142,17 +153,21 @@ def test_a_caller_that_dies_in_a_checkpoint_does_not_stop_it(node: Node, caller:
     caller.end()
     while node.state(target.pid) is State.LOCKED:
         time.sleep(0.01)
-    assert node.state(target.pid) is State.CHECKPOINTED and node.used() == 0
+    assert node.state(target.pid) is State.CHECKPOINTED
+    assert node.used() == 0
 
 
 def test_faults_strike_where_they_are_told_to(node: Node, caller: Program, target: Program) -> None:
     with node.fault(Op.LOCK, 304, skip=1) as fault:
         assert [ask(caller, "Lock", target.pid), ask(caller, "Unlock", target.pid), ask(caller, "Lock", target.pid)] == [0, 0, 304]
-        assert fault.fired == 1 and node.state(target.pid) is State.RUNNING
+        assert fault.fired == 1
+        assert node.state(target.pid) is State.RUNNING
     with node.fault(Op.LOCK, 304, Effect.DONE):
-        assert ask(caller, "Lock", target.pid) == 304 and node.state(target.pid) is State.LOCKED
+        assert ask(caller, "Lock", target.pid) == 304
+        assert node.state(target.pid) is State.LOCKED
     with node.fault(Op.CHECKPOINT, 2, Effect.FAIL):
-        assert ask(caller, "Checkpoint", target.pid) == 2 and node.state(target.pid) is State.FAILED
+        assert ask(caller, "Checkpoint", target.pid) == 2
+        assert node.state(target.pid) is State.FAILED
     with node.fault(Op.LOCK, 0, Effect.KILL):
         ask(caller, "Lock", target.pid)
     assert node.state(target.pid) is None
@@ -180,7 +195,8 @@ def test_the_unmodified_cuda_core_wheel_checkpoints_through_the_double(node: Nod
     own.do("from cuda.core import checkpoint")
     own.do(f"p = checkpoint.Process({target.pid})")
     assert own.do("[p.state, p.lock(timeout_ms=500), p.state, p.checkpoint(), p.state]")[::2] == ["running", "locked", "checkpointed"]
-    assert node.used() == 0 and own.do("p.restore_thread_id") > target.pid
+    assert node.used() == 0
+    assert own.do("p.restore_thread_id") > target.pid
     assert own.do("[p.restore(), p.state, p.unlock(), p.state]")[1::2] == ["locked", "running"]
     assert target.do("m.read(4, 12345).decode()") == "kept"
 
@@ -190,13 +206,17 @@ def test_the_unmodified_cuda_core_wheel_checkpoints_through_the_double(node: Nod
 def test_cuda_core_moves_a_process_with_a_map_of_every_card_and_reads_the_new_one(node: Node, program: Make) -> None:
     a, b, c = (uuid.removeprefix("GPU-") for uuid in node.uuids)
     user, own = program(start=False), program(start=False)
-    user.do("from cuda.core import Device; d = Device(0); d.set_current(); s = d.default_stream; m = d.allocate(1 << 20, stream=s); s.sync()")
-    assert user.do("d.uuid") == a and user.do("m.size") == 1 << 20
+    user.do(
+        "from cuda.core import Device; d = Device(0); d.set_current(); s = d.default_stream; m = d.allocate(1 << 20, stream=s); s.sync()"
+    )
+    assert user.do("d.uuid") == a
+    assert user.do("m.size") == 1 << 20
     own.do(f"from cuda.core import checkpoint; p = checkpoint.Process({user.pid}); p.lock(); p.checkpoint()")
     with pytest.raises(RuntimeError, match="INVALID_VALUE"):
         own.do(f"p.restore({{'{a}': '{b}', '{b}': '{a}'}})")
     own.do(f"p.restore({{'{a}': '{b}', '{b}': '{a}', '{c}': '{c}'}}); p.unlock()")
-    assert node.used(1) > MIB and node.used(0) == 0
+    assert node.used(1) > MIB
+    assert node.used(0) == 0
     user.do("from cuda.bindings import driver as cu")
     assert user.do("bytes(cu.cuDeviceGetUuid(0)[1].bytes).hex()") == b.replace("-", "")
 

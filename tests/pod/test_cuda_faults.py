@@ -8,6 +8,8 @@ import signal
 
 import pytest
 
+from gateway.pod.reactor import Reactor
+from gateway.pod.waiting import Waiting
 from gateway.protocol.errors import DeviceError
 
 from ..doubles.cuda import MIB, Effect, Op, State
@@ -234,6 +236,14 @@ def test_a_kernel_that_dies_while_the_driver_hangs_is_forgotten_and_the_next_one
         assert rig.resume(following)[0] is None
         assert following.do("kept()")
     assert not answers
+
+
+def test_a_cell_that_waits_for_a_driver_that_hangs_says_so() -> None:
+    def text(alarm: str) -> str:
+        return Waiting(Reactor(), None, None, None, 0.0, lambda: True, lambda: alarm).text(0.0, 40.0)  # type: ignore[arg-type]
+
+    assert text("") == "Waiting for a GPU. 40 s so far; interrupt the kernel to stop waiting."
+    assert "NVIDIA's driver has not come back; it may still come back, or restart the kernel." in text("NVIDIA's driver has not come back")
 
 
 def test_a_driver_call_that_hangs_is_an_alarm_that_ends_with_it(rig: Rig) -> None:
