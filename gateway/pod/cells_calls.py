@@ -56,9 +56,10 @@ class Calls(Values):
         # 2. what ends up where
         if whole.why is not None:
             if not quiet:
+                changes = module is not None and name in known.CHANGES
                 for arg in args:
-                    if arg.kind in (OBJECT, CODE):
-                        self.spoil(arg.deps, whole.why)
+                    if changes or arg.kind in (OBJECT, CODE):
+                        self.spoil(arg.deps, whole.why, planted=changes)
             planted = given.why is not None and receiver is not None and (receiver.kind == DATA or name in known.PLANTS)
             self.spoil(callee.deps, whole.why, planted)
         elif not quiet:

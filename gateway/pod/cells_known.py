@@ -114,7 +114,7 @@ INERT_DECORATORS = _words("""
 
 # Functions of libraries that keep a callback for later, or change what they are given.
 _KEEPS = re.compile(r"register|set_|install|signal$|captureWarnings|basicConfig|seterrcall|showwarning|setprofile|settrace|finalize|hook")
-_CHANGES = _words("""
+CHANGES = _words("""
     heappush heappushpop heapreplace insort insort_left insort_right shuffle copyto put place putmask put_along_axis fill_diagonal setitem
     deepcopy update_wrapper
 """)
@@ -144,7 +144,7 @@ LIST_METHODS = _words("""
 RUNNERS = _words("test runstring rundocs measure")
 SAFE_BACKENDS = _words("matplotlib agg Agg inline threading loky svg pdf ps plotly")
 
-_DUNDER = re.compile("|".join(re.escape(word) for word in sorted(REFLECTION) if word.startswith("__")))
+_DUNDER = re.compile("|".join(re.escape(word) for word in sorted(REFLECTION - {"__main__"}) if word.startswith("__")))
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _HISTORY = re.compile(r"_{1,3}$|_\d+$|_oh$|Out$")
 _INPUTS = re.compile(r"_i\d+$")
@@ -193,7 +193,7 @@ def makes_values(module: str) -> bool:
 
 def mixes(module: str, function: str) -> bool:
     """A call of ``module``'s ``function`` may run, keep or change its arguments."""
-    return module in _MIXING or function in _CHANGES
+    return module in _MIXING or function in CHANGES
 
 
 def dominates(module: Optional[str], attribute: Optional[str]) -> bool:

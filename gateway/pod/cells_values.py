@@ -126,7 +126,9 @@ class Values(Effects):
         self._blocks += 1  # what stands around it may be cut short
         self.store(node.target, value)
         self._blocks -= 1
-        return value
+        name = node.target.id
+        shared = self._read is None and value.kind >= DATA and self.local(name) is None
+        return value._replace(deps=value.deps | {name}) if shared else value
 
     def comprehension(self, node: ast.expr) -> Value:
         frame = Frame("comprehension")

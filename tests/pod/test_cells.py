@@ -6,6 +6,7 @@ import pytest
 
 from gateway.pod.cells import Session, Verdict
 
+from .cells_more import NOTEBOOKS, SNEAKIER
 from .cells_tables import EVERYDAY, SNEAKY
 
 
@@ -25,3 +26,17 @@ def test_a_cell_that_could_touch_a_gpu_waits_for_one(cells: list[str]) -> None:
 @pytest.mark.parametrize("cells", EVERYDAY.values(), ids=EVERYDAY.keys())
 def test_a_cell_that_cannot_touch_a_gpu_never_waits(cells: list[str]) -> None:
     assert not judge(cells).needs_gpu, judge(cells).why
+
+
+@pytest.mark.parametrize("cells", SNEAKIER)
+def test_there_is_no_way_around(cells: list[str]) -> None:
+    assert judge(cells).needs_gpu
+
+
+@pytest.mark.parametrize("cells", NOTEBOOKS)
+def test_a_notebook_waits_only_for_its_framework(cells: list[str]) -> None:
+    session = Session()
+    for cell in cells:
+        verdict = session.classify(cell)
+        assert "torch" in cell or "model" in cell or not verdict.needs_gpu, verdict.why
+        session.ran(cell)
