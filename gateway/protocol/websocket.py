@@ -5,13 +5,14 @@ Standard library only. It must never interpret message contents; bad input raise
 * ``None`` (legacy): one JSON text frame, or with buffers a binary one with a 32-bit offset table.
 * ``V1``: ``v1.kernel.websocket.jupyter.org``, a 64-bit little-endian offset table before channel, header, parent, metadata,
   content and buffers.
-* ``ELASTIC``: every frame is binary and begins with a kind byte. Both sides number what they send, from 1, without gaps for each session;
+* ``ELASTIC``: every frame is binary and begins with a kind byte. Both sides number what they send, from 1 and upward for each session;
   repeats are dropped by number, and what isn't acknowledged is sent again after a reconnect::
 
-      MESSAGE  u64 number, then a V1 frame       both ways
+      MESSAGE  u64 number, then a V1 frame       both ways; number 0 is what the gateway says of itself: shown, never acknowledged
       ACK      u64 number                        everything up to it has arrived; both ways
-      ATTACHED u64 n, u64 lost, u64 seen         gateway to client, once, first: numbering goes on after n; so many messages are gone
-                                                 for good; the client's own messages are known up to seen
+      ATTACHED u64 n, u64 lost, u64 seen         gateway to client, first, and again when the line behind it begins anew: numbering
+                                                 goes on after n; so many messages are gone for good; the client's own messages are
+                                                 known up to seen, and it sends again what came after
 
   The client connects with ``?session_id=S`` and, on a return, ``&after=N``: the last number it saw.
 """

@@ -7,6 +7,7 @@ never open a browser, never ask a question on a terminal, and never take another
 from __future__ import annotations
 
 import asyncio
+import difflib
 import errno
 import logging
 import os
@@ -14,14 +15,18 @@ import signal
 import sys
 from typing import Any
 
+from jupyter_core.application import base_aliases, base_flags
 from jupyter_server.serverapp import ServerApp
+from jupyter_server.serverapp import flags as server_flags
 from tornado.netutil import bind_sockets
 from traitlets import default
 from traitlets.config import Config, catch_config_error
+from traitlets.config.loader import ArgumentError
 
 from .. import __version__
 from ..broker.broker import Broker
 from ..protocol.errors import ElasticError
+from ..provisioner import ElasticProvisioner
 from ..settings import ElasticGateway, Leases, LocalBackend, SimulatedGpu
 from . import embed, strict
 from .auth import ElasticIdentityProvider
@@ -37,6 +42,7 @@ OURS = [
     Leases,
     SimulatedGpu,
     LocalBackend,
+    ElasticProvisioner,
     ElasticMappingKernelManager,
     ElasticKernelManager,
     ElasticRestarter,
@@ -62,6 +68,17 @@ class ElasticGatewayApp(ServerApp):
     jupyter elastic-gateway --Leases.idle_timeout=60           # release a GPU after a minute without work
     """
     subcommands: dict[str, Any] = {}
+    aliases = {
+        **base_aliases,
+        "ip": "ServerApp.ip",
+        "port": "ServerApp.port",
+        "sock": "ServerApp.sock",
+        "sock-mode": "ServerApp.sock_mode",
+        "certfile": "ServerApp.certfile",
+        "keyfile": "ServerApp.keyfile",
+        "client-ca": "ServerApp.client_ca",
+    }
+    flags = {**base_flags, "allow-root": server_flags["allow-root"]}
     default_services = ("api", "kernelspecs", "security", "auth")
     classes = [*OURS, *(cls for cls in ServerApp.classes if "Gateway" not in cls.__name__ and "Contents" not in cls.__name__)]
 
@@ -114,6 +131,16 @@ class ElasticGatewayApp(ServerApp):
     @catch_config_error
     def initialize(self, argv: list[str] | None = None, find_extensions: bool = False, **kwargs: Any) -> None:
         super().initialize(argv, find_extensions=find_extensions, **kwargs)
+
+    def _create_loader(self, *args: Any, **kwargs: Any) -> Any:
+        """Options that nobody knows are errors as well; stock programs go on without them."""
+        loader = super()._create_loader(*args, **kwargs)
+        loader._handle_unrecognized_alias = self._unknown_option
+        return loader
+
+    def _unknown_option(self, name: str) -> None:
+        near = difflib.get_close_matches(name, self.aliases, 1)
+        raise ArgumentError(f"There is no option --{name}." + (f" Did you mean --{near[0]}?" if near else " --help lists them all."))
 
     def init_logging(self) -> None:
         """The first step after all configuration is read: nothing may be misspelled."""

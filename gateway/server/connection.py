@@ -133,8 +133,8 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
     def wait(self) -> None:
         """The kernel is still coming up: the client may send already."""
         self.link, self.after = None, None
-        self.say(status("starting"))
         self._invite()
+        self.say(status("starting"))
 
     def say(self, *said: Said) -> None:
         """What the gateway itself has to say: number 0, never acknowledged, never repeated."""
@@ -159,9 +159,9 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
             if m is not None:
                 self.taken(m)
         self._early, self._early_bytes = [], 0
+        self._invite()
         self._fail_asked(ename, evalue)
         self.say(status("dead"))
-        self._invite()
 
     def end(self, code: int, reason: str, dead: bool = False) -> None:
         """Close the websocket. ``dead``: the kernel is gone for good, and the front end is told first."""

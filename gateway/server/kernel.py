@@ -103,6 +103,8 @@ class ElasticKernelManager(ServerKernelManager):
         """A new process under the same supervisor, or a new supervisor where that one is gone. Browsers stay connected. Returns once
         the kernel answers."""
         self.coming, self.dead = self.link is None, False
+        if not now:  # a user's own restart: why an earlier process ended is history
+            self.reason = ""
         try:
             async with self._one_at_a_time():
                 await self._end_process(self.shutdown_wait_time if not now else 0.0, restart=True)
@@ -152,6 +154,7 @@ class ElasticKernelManager(ServerKernelManager):
         self.provisioner = self._new_provisioner()
         self.provisioner.adopt(supervisor)
         self.load_connection_info({**supervisor.connection, "key": supervisor.key})  # type: ignore[typeddict-item]
+        self.write_connection_file()
         self._use_link(link)
         self._worked = link.state.ready
         self.ready.set_result(None)
@@ -163,6 +166,7 @@ class ElasticKernelManager(ServerKernelManager):
         """The gateway stops, the kernel does not."""
         self.stop_restarter()
         self._lose_link()
+        self._connection_file_written = False  # so that it stays: consoles use it
 
     # what its browsers say
 
@@ -244,7 +248,9 @@ class ElasticKernelManager(ServerKernelManager):
         info = await self.provisioner.launch_kernel(cmd, **kwargs)
         self._reconcile_connection_info(info)
         await self.provisioner.post_launch(**kwargs)
-        link = self.parent.elastic_broker.links[self.kernel_id]
+        link = self.parent.elastic_broker.links.get(self.kernel_id)
+        if link is None:
+            raise SupervisorLost("The kernel's supervisor has ended as it came up.")
         if link is not self.link:
             self._use_link(link)
         else:  # the answer to a respawn comes before the state that follows from it
@@ -310,7 +316,7 @@ class ElasticKernelManager(ServerKernelManager):
             self.execution_state = state.execution_state
         self.last_activity = utcnow() - timedelta(seconds=state.idle_seconds)
         self.parent.last_kernel_activity = max(self.parent.last_kernel_activity, self.last_activity)
-        if state.reason:
+        if state.reason and not state.alive:
             self.reason = state.reason
         if before.alive and not state.alive and not self.shutting_down:
             self._died()

@@ -103,6 +103,8 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         fixed = {"kernel_id": kernel_id} if kernel_id is not None else {}
         kernel, _, kernel_id = self.pre_start_kernel(kernel_name, fixed)
         kernel.kernel_id, kernel.user = kernel_id, user
+        if self.transport_encryption != "disabled":
+            kernel.transport_encryption = self.transport_encryption
         self._add(kernel)
         cwd = self._folder(path, env)
         self._starts[kernel_id] = asyncio.create_task(self._start(kernel, env=env, cwd=cwd, **kwargs))
@@ -193,6 +195,8 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         if kernel is None or kernel.pending:
             return
         timeout = (kernel.kernel_spec.metadata or {}).get("cull_idle_timeout", self.cull_idle_timeout)
+        if timeout <= 0:  # a kernelspec's way to say never
+            return
         idle = utcnow() - kernel.last_activity
         busy = kernel.working or kernel.execution_state in ("busy", "starting", "restarting")
         connections = self._kernel_connections.get(kernel_id, 0)
