@@ -77,7 +77,7 @@ class Patient:
 
     def resume(self, gpus: Optional[list[str]] = None) -> float:
         began = time.monotonic()
-        self._parking.resume(self._parked["processes"], self._parked["sizes"], self.gpus, gpus or self.gpus)
+        self._parking.resume(self._parked["processes"], self._parked["sizes"], self.gpus, gpus or self.gpus, 2.0)
         self.gpus = gpus or self.gpus
         return time.monotonic() - began
 

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 ALARM_SECONDS = 30.0  # for one step of the driver's, beside a second for each of
 ALARM_BYTES = 1 << 30
 LOCK_SECONDS = 5.0  # for GPU work that was submitted and isn't done
+ROOM_SECONDS = 2.0  # for the memory of whoever had the GPU before and has just ended
 LOOK_SECONDS = 2.0  # for a look at the GPUs before a kernel first runs
 FREEZE_SECONDS = 10.0  # for making a kernel safe to kill
 HELPERS = 5  # that may die in one operation
@@ -66,10 +67,10 @@ class CudaDevice(Device):
 
     def __init__(
         self, reactor: Reactor, count: int, mark: str, changed: Callable[[], None],
-        alarm_seconds: float = ALARM_SECONDS, lock_seconds: float = LOCK_SECONDS,
+        alarm_seconds: float = ALARM_SECONDS, lock_seconds: float = LOCK_SECONDS, room_seconds: float = ROOM_SECONDS,
     ) -> None:  # fmt: skip
         self._reactor, self._mark, self._changed = reactor, mark, changed
-        self._alarm_seconds, self._lock_seconds = alarm_seconds, lock_seconds
+        self._alarm_seconds, self._lock_seconds, self._room_seconds = alarm_seconds, lock_seconds, room_seconds
         self._facts = Facts(count=count)
         self._flags: dict[str, dict[str, bool]] = {}  # by GPU
         self._missing: Optional[str] = None  # why nothing can be parked; None: the driver has not answered yet
@@ -135,7 +136,8 @@ class CudaDevice(Device):
                 " wait for that GPU.", reason="wrong_gpu"), 0)  # fmt: skip
         else:
             onto = parked.home if set(gpus) == set(parked.home) else list(gpus)
-            fields = {"processes": parked.processes, "sizes": parked.sizes, "home": parked.home, "gpus": onto}
+            fields = {"processes": parked.processes, "sizes": parked.sizes, "home": parked.home, "gpus": onto,
+                      "room_seconds": self._room_seconds}  # fmt: skip
             self._begin(Operation("resume", CHECKPOINTED, done, fields, processes=parked.processes))
 
     def before_kill(self, pid: int, done: Callable[[], None]) -> None:

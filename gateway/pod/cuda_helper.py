@@ -92,8 +92,10 @@ class Helper:
     def _park(self, root: int, mark: str, gpus: list[str], floor: dict[str, int], lock_seconds: float) -> dict[str, Any]:
         return self._parking.park(root, mark, gpus, floor, lock_seconds)
 
-    def _resume(self, processes: list[list[int]], sizes: dict[str, dict[str, int]], home: list[str], gpus: list[str]) -> dict[str, Any]:
-        return self._parking.resume(_identities(processes), _by_pid(sizes), home, gpus)
+    def _resume(
+        self, processes: list[list[int]], sizes: dict[str, dict[str, int]], home: list[str], gpus: list[str], room_seconds: float
+    ) -> dict[str, Any]:
+        return self._parking.resume(_identities(processes), _by_pid(sizes), home, gpus, room_seconds)
 
     def _settle(
         self, processes: list[list[int]], goal: int, before: dict[str, int], sizes: dict[str, dict[str, int]], gpus: list[str],

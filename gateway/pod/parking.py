@@ -34,7 +34,7 @@ class Parking:
         pause: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.cards = Cards(nvml, pause, clock)
-        self._cuda, self._say, self._headroom, self._pause = cuda, say, headroom, pause
+        self._cuda, self._say, self._headroom, self._pause, self._clock = cuda, say, headroom, pause, clock
         self._steps = Steps(cuda, say, self._ready, pause, clock)
         self._initialised = False
         self._before: Memory = {}  # used on the GPUs before the move that may have to be undone; {}: nothing is known
@@ -93,9 +93,12 @@ class Parking:
         return {"processes": taken, "sizes": sizes, "bytes": _total(sizes), "bound": bound}
 
     def resume(
-        self, processes: Sequence[Identity], sizes: Mapping[int, Memory], home: Sequence[str], gpus: Sequence[str]
-    ) -> dict[str, Any]:
-        """Bring the state back, from the GPUs that it left (``home``) onto ``gpus``, pair by pair."""
+        self, processes: Sequence[Identity], sizes: Mapping[int, Memory], home: Sequence[str], gpus: Sequence[str], room_seconds: float
+    ) -> dict[str, Any]:  # fmt: skip
+        """Bring the state back, from the GPUs that it left (``home``) onto ``gpus``, pair by pair.
+
+        ``room_seconds``: for memory of whoever was there before and has just ended.
+        """
         processes = [process for process in processes if alive(process)]
         floor: Memory = {}
         self._initialise()
@@ -103,7 +106,7 @@ class Parking:
             # 1. never a restore that may not fit
             self._before, self._sizes = {}, dict(sizes)
             moves = self._moves(home, gpus) if processes else []
-            self._check_free(processes, home, gpus)
+            self._check_free(processes, home, gpus, room_seconds)
             floor = self.cards.used(gpus)
             # 2. restore all, the youngest first
             for process in reversed(processes):
@@ -169,8 +172,8 @@ class Parking:
         need, room = int(sum(state.values()) * HOST_MARGIN), self._headroom(root)
         if need > room:
             raise DeviceError(
-                f"Parked, the kernel's GPU state needs {size(need)} of host memory, and {size(room)} are left: it keeps its GPU. Free memory"
-                " in the kernel, or have its limit raised.",
+                f"Parked, the kernel's GPU state needs {size(need)} of host memory, and {size(room)} are left: it keeps its GPU. Free"
+                " memory in the kernel, or have its limit raised.",
                 reason="does_not_fit",
             )
         for uuid, amount in state.items():
@@ -181,16 +184,19 @@ class Parking:
                     reason="does_not_fit",
                 )
 
-    def _check_free(self, processes: Sequence[Identity], home: Sequence[str], gpus: Sequence[str]) -> None:
+    def _check_free(self, processes: Sequence[Identity], home: Sequence[str], gpus: Sequence[str], seconds: float) -> None:
         total = _by_gpu({pid: self._sizes.get(pid, {}) for pid, _ in processes})
-        for old, new in zip(home, gpus):
-            need, free = needs(total.get(old, 0)), self.cards.room(new)
-            if processes and free < need:
-                raise DeviceError(
-                    f"GPU {new} has {size(free)} free, and the kernel's state needs {size(need)} there: it stays parked. Somebody uses"
-                    " this GPU without a lease; nvidia-smi shows who.",
-                    reason="device_full",
-                )
+        end = self._clock() + seconds
+        for old, new in zip(home, gpus) if processes else ():
+            need = needs(total.get(old, 0))
+            while (free := self.cards.room(new)) < need:
+                if self._clock() > end:
+                    raise DeviceError(
+                        f"GPU {new} has {size(free)} free, and the kernel's state needs {size(need)} there: it stays parked. Somebody"
+                        " uses this GPU without a lease; nvidia-smi shows who.",
+                        reason="device_full",
+                    )
+                self._pause(0.05)
 
     def _checkpoint(self, process: Identity) -> None:
         before = self.cards.used(self._before)

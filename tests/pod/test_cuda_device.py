@@ -12,6 +12,7 @@ from ..doubles.cuda import GIB, MIB, Op, State
 from .cuda_rig import STATE, Rig, needs_double
 
 pytestmark = needs_double
+STRANGER = {"ELASTIC_SUPERVISOR": "another"}  # a program that isn't of the kernel
 two_gpus = pytest.mark.parametrize("rig", [{"gpus": 2}], indirect=True)
 
 
@@ -144,6 +145,7 @@ def test_state_so_large_that_it_might_not_fit_back_stays_on_the_gpu(rig: Rig) ->
 
 
 def test_a_restore_that_may_not_fit_is_never_tried(rig: Rig) -> None:
+    rig.device = rig.make(room_seconds=0.1)
     rig.take()
     kernel = rig.program()
     rig.park(kernel)
@@ -155,6 +157,21 @@ def test_a_restore_that_may_not_fit_is_never_tried(rig: Rig) -> None:
     rig.node.set_gpu(0, foreign=0)
     assert rig.resume(kernel)[0] is None
     assert kernel.do("kept()")
+
+
+def test_a_restore_waits_a_moment_for_memory_of_whoever_was_there_before(rig: Rig) -> None:
+    rig.take()
+    kernel, before = rig.program(), rig.program(size=600 * MIB, **STRANGER)
+    assert rig.park(kernel)[0] is None
+    stays = rig.program(size=500 * MIB, **STRANGER)
+    answers: list[object] = []
+    rig.device.resume(kernel.pid, rig.node.uuids[:1], lambda error, size: answers.append(error))
+    rig.pass_time(0.1)
+    assert not answers
+    before.end()
+    rig.until(lambda: answers)
+    assert answers == [None]
+    assert stays.do("kept()")
 
 
 def test_gpu_work_that_does_not_end_keeps_the_gpu(rig: Rig) -> None:
@@ -187,7 +204,7 @@ def test_memory_of_a_process_that_can_not_be_found_keeps_the_gpu(rig: Rig) -> No
     rig.node.set(host_pids=1)
     rig.take()
     kernel = rig.program()
-    hidden = rig.program()
+    hidden = rig.program(**STRANGER)
     error, _ = rig.park(kernel)
     assert error is not None
     assert error.reason == "still_in_use"
@@ -214,6 +231,53 @@ def test_a_helper_in_which_the_driver_failed_to_start_is_replaced(rig: Rig) -> N
         assert error is not None
         assert error.reason == "no_device"
     assert rig.park(kernel)[0] is None
+
+
+@pytest.mark.parametrize("obstacle", ["mig", "virtual", "mps"])
+def test_a_gpu_that_can_not_be_checkpointed_is_kept_for_life(rig: Rig, obstacle: str) -> None:
+    rig.node.set_gpu(0, **{obstacle: 2 if obstacle == "virtual" else 1})
+    rig.device = rig.make()
+    rig.until(lambda: rig.device._missing is not None)
+    rig.take()
+    assert rig.device.probe()[0] is Rung.EXCLUSIVE
+    error, _ = rig.park(rig.program())
+    assert error is not None
+    assert error.reason == "exclusive"
+    assert not rig.node.calls(Op.LOCK)
+
+
+@pytest.mark.parametrize("rig", [{"gpus": 4, "driver": "575.57.08", "cuda": 12090}], indirect=True)
+def test_several_gpus_under_an_older_driver_are_kept_and_one_comes_back_where_it_was(rig: Rig) -> None:
+    assert rig.device.probe()[0] is Rung.SAME_GPU
+    rig.take()
+    kernel = rig.program(CUDA_VISIBLE_DEVICES=rig.node.uuids[0])
+    assert rig.park(kernel)[0] is None
+    error, _ = rig.resume(kernel, rig.node.uuids[1])
+    assert error is not None
+    assert (error.reason, error.fatal) == ("wrong_gpu", False)
+    assert rig.resume(kernel)[0] is None
+    rig.device = rig.make(count=2)
+    rig.take(*rig.node.uuids[:2])
+    error, _ = rig.park(kernel)
+    assert error is not None
+    assert error.reason == "not_supported"
+    assert "2 GPUs" in str(error)
+
+
+@pytest.mark.parametrize("rig", [{"gpus": 4}], indirect=True)
+def test_several_gpus_are_left_and_taken_together_pair_by_pair(rig: Rig) -> None:
+    a, b, c, d = rig.node.uuids
+    rig.device = rig.make(count=2)
+    rig.take(a, b, visible=(a, b, c, d))
+    kernel = rig.program()
+    kernel.do(f"device.start(1); n = device.Memory({100 * MIB}); n.write(b'two')")
+    assert rig.park(kernel) == (None, STATE + 164 * MIB)
+    assert rig.resume(kernel, c, d)[0] is None
+    assert [rig.node.used(gpu) for gpu in range(4)] == [0, 0, STATE, 164 * MIB]
+    assert kernel.do("[kept(), n.read(3).decode(), device.device_uuid(0), device.device_uuid(1)]") == [True, "two", c, d]
+    assert rig.park(kernel)[0] is None
+    assert rig.resume(kernel, d, c)[0] is None
+    assert kernel.do("[kept(), n.read(3).decode(), device.device_uuid(0)]") == [True, "two", c]
 
 
 @pytest.mark.parametrize("cycles", [20])
