@@ -79,6 +79,7 @@ class CudaDevice(Device):
         self._gpus: list[str] = []
         self._visible: Optional[frozenset[str]] = None
         self._floor: dict[str, int] = {}  # used on them before the kernel had anything there
+        self._word: Optional[tuple[tuple[Any, ...], tuple[Rung, str]]] = None  # and what it was made of
         self._parked: Optional[Parked] = None
         self._operation: Optional[Operation] = None
         self._restored = False  # the kernel process lives on after a restore
@@ -88,6 +89,12 @@ class CudaDevice(Device):
     # what it is
 
     def probe(self) -> tuple[Rung, str]:
+        of = self._missing, self._facts, tuple(self._gpus), self._visible
+        if self._word is None or self._word[0] != of:
+            self._word = of, self._weigh()
+        return self._word[1]
+
+    def _weigh(self) -> tuple[Rung, str]:
         if self._missing is None or self._missing:
             return Rung.EXCLUSIVE, self._missing or "NVIDIA's driver has not answered yet"
         hidden = self._visible is not None and not self._visible >= self._flags.keys()
