@@ -205,16 +205,15 @@ class Effects:
         if not self._blocks and value.why is None:
             self.final[name] = value
 
-    def handed_on(self, code: Value) -> None:
-        """A new function goes to code that may run it at once."""
-        if self._read is not None:
-            return
-        for dep in code.deps:
+    def handed_on(self, code: Value) -> Value:
+        """A new function goes to code that may run it at once: it is tainted if what it would look up now is."""
+        for dep in code.deps if self._read is None else ():
             why = self.names.taint(dep)
             if why is not None:
-                uses = f"uses `{plain(dep)}`, which {why}"
-                self.event(f"hands on a function that {why if dep[0] == '!' else uses}", any(map(self.names.dominion, code.deps)))
-                return
+                why = why if dep[0] == "!" else f"uses `{plain(dep)}`, which {why}"
+                self.event(f"hands on a function that {why}", any(map(self.names.dominion, code.deps)))
+                return code._replace(why=code.why or f"came from a function that {why}")
+        return code
 
 
 def join(values: list[Value]) -> Value:

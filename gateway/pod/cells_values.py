@@ -40,9 +40,7 @@ class Values(Effects):
 
     def value(self, node: ast.expr) -> Value:
         value = self.code(node)
-        if isinstance(node, ast.Lambda):
-            self.handed_on(value)
-        return value
+        return self.handed_on(value) if isinstance(node, ast.Lambda) else value
 
     def code(self, node: ast.expr) -> Value:
         """As ``value``, but a lambda may be kept for later."""

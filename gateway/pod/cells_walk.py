@@ -247,7 +247,7 @@ class Walker(Calls):
         plain = plain and node.name not in map(_head, whole.deps)  # or it could keep what its instances get
         value = Value(CODE if plain else OBJECT, whole.why, whole.deps)
         if node.keywords or not all(self._inert_base(base) for base in node.bases):
-            self.handed_on(value)  # a base or a metaclass may run its methods
+            value = self.handed_on(value)  # a base or a metaclass may run its methods
             self.called(join([CLEAN, *above]), [value])
         for decorator, source in reversed(decorators):
             value = self._decorated(value, decorator, source)
@@ -263,7 +263,7 @@ class Walker(Calls):
         builtin = isinstance(source, ast.Name) and self.unbound(name) and known.builtin(name)
         if name in known.INERT_DECORATORS and (builtin or name in ("setter", "getter", "deleter") or self.module_root(source)):
             return Value(OBJECT if "cache" in name else value.kind, value.why, value.deps | decorator.deps)
-        self.handed_on(value)
+        value = self.handed_on(value)
         result = self.called(decorator, [value], name, builtin=builtin, keeps=self._keeps(source))
         return Value(OBJECT, result.why or value.why, result.deps | value.deps)
 
