@@ -94,6 +94,8 @@ class Lease:
             raise ExecutingError("A GPU cell is running: interrupt it, or wait until it ends, and release the GPU then.")
         if self._gate.rest not in (Phase.HOLDING, Phase.RESUMING):
             raise LeaseError("This kernel holds no GPU now.", reason="not_holding")
+        if self._gate.lost:
+            raise LeaseError("Only a restart of this kernel frees its GPU: its GPU state is lost.", reason="state_lost")
         self._hold_until = 0.0
         self._state.release_asked += 1
         self._changed()

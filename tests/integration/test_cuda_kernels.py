@@ -205,6 +205,7 @@ def test_state_that_was_lost_while_parking_holds_the_gpu_until_the_kernel_ends_a
     assert "is lost" in notebook.run(GPU + "m.read(4)")
     assert notebook.run(CPU + "print('saved')") == "saved"
     assert not notebook.dialer.state.lease.wanted
+    assert notebook.dialer.call("release")["reason"] == "state_lost"
     notebook.dialer.order("park", why="idle")
     assert notebook.answered().lease.answer == "state_lost"
     notebook.dialer.order("park", why="reclaimed")
