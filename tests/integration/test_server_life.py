@@ -176,28 +176,23 @@ def test_limits_count_kernels_that_start(own_machine):
         end(gateway)
 
 
-def test_a_supervisor_that_is_killed_closes_the_cell_with_the_reason_and_the_kernel_can_be_restarted(own_machine):
-    gateway = Gateway(own_machine)
-    try:
-        with gateway.kernel() as kernel:
-            browser = kernel.open()
-            browser.run("1")
-            cell = browser.begin("import time; time.sleep(600)")
-            browser.wait(lambda m: m["parent"] == cell and m["type"] == "execute_input")
-            os.kill(own_machine.supervisors()[0]["pid"], signal.SIGKILL)
-            done = browser.finish(cell)
-            assert done.status == "error"
-            assert "supervisor" in done.evalue
-            browser.wait(lambda m: m["content"].get("execution_state") == "dead")
-            assert "supervisor" in kernel.call("GET").json()["reason"]
-            assert kernel.call("POST", "/restart").status_code == 200
-            assert browser.run("print('back')").out == "back\n"
-    finally:
-        end(gateway)
+def test_a_supervisor_that_is_killed_closes_the_cell_with_the_reason_and_the_kernel_can_be_restarted(gateway, gateway_machine):
+    with gateway.kernel() as kernel:
+        browser = kernel.open()
+        browser.run("1")
+        cell = browser.begin("import time; time.sleep(600)")
+        browser.wait(lambda m: m["parent"] == cell and m["type"] == "execute_input")
+        os.kill(next(each["pid"] for each in gateway_machine.supervisors() if each["kernel_id"] == kernel.id), signal.SIGKILL)
+        done = browser.finish(cell)
+        assert done.status == "error"
+        assert "supervisor" in done.evalue
+        browser.wait(lambda m: m["content"].get("execution_state") == "dead")
+        assert "supervisor" in kernel.call("GET").json()["reason"]
+        assert kernel.call("POST", "/restart").status_code == 200
+        assert browser.run("print('back')").out == "back\n"
 
 
-@pytest.mark.parametrize("code", ["print(6 * 7)", "import os; os._exit(1)"])
-def test_a_batch_run_through_the_gateway_ends_also_when_its_kernel_dies(own_machine, code):
+def test_a_batch_run_through_the_gateway_ends_also_when_its_kernel_dies(own_machine):
     gateway = Gateway(own_machine, token="")
     script = (
         "import sys, nbformat\nfrom nbclient import NotebookClient\nfrom jupyter_server.gateway.gateway_client import GatewayClient\n"
@@ -206,30 +201,27 @@ def test_a_batch_run_through_the_gateway_ends_also_when_its_kernel_dies(own_mach
         "NotebookClient(nb, kernel_name='elastic', kernel_manager_class='jupyter_server.gateway.managers.GatewayKernelManager').execute()\n"
     )
     try:
-        done = own_machine.run(script, gateway.url, code, stderr=subprocess.PIPE)
-        assert done.wait(PATIENCE) == (1 if "exit" in code else 0), done.stderr.read()
-        until(lambda: gateway.call("GET", "/api/kernels").json() == [])
+        for code, status in (("print(6 * 7)", 0), ("import os; os._exit(1)", 1)):
+            done = own_machine.run(script, gateway.url, code, stderr=subprocess.PIPE)
+            assert done.wait(PATIENCE) == status, done.stderr.read()
+            until(lambda: gateway.call("GET", "/api/kernels").json() == [])
     finally:
         end(gateway)
 
 
-def test_a_console_joins_a_gateways_kernel(own_machine):
-    gateway = Gateway(own_machine)
-    try:
-        with gateway.kernel() as kernel:
-            browser = kernel.open()
-            browser.run("shared = 41")
-            said = browser.run("import ipykernel; print(open(ipykernel.get_connection_file()).read())").out
-            file = own_machine.root / "console.json"
-            file.write_text(said)
-            script = (
-                "import sys\nfrom jupyter_client import BlockingKernelClient\nclient = BlockingKernelClient()\n"
-                "client.load_connection_file(sys.argv[1])\nclient.start_channels()\nclient.wait_for_ready(60)\n"
-                "client.execute_interactive('print(shared + 1)', timeout=60)\n"
-            )
-            done = own_machine.run(script, str(file))
-            assert done.wait(PATIENCE) == 0
-            assert done.stdout.read() == "42\n"
-            assert browser.run("print(shared)").out == "41\n"
-    finally:
-        end(gateway)
+def test_a_console_joins_a_gateways_kernel(gateway, gateway_machine):
+    with gateway.kernel() as kernel:
+        browser = kernel.open()
+        browser.run("shared = 41")
+        said = browser.run("import ipykernel; print(open(ipykernel.get_connection_file()).read())").out
+        file = gateway_machine.root / "console.json"
+        file.write_text(said)
+        script = (
+            "import sys\nfrom jupyter_client import BlockingKernelClient\nclient = BlockingKernelClient()\n"
+            "client.load_connection_file(sys.argv[1])\nclient.start_channels()\nclient.wait_for_ready(60)\n"
+            "client.execute_interactive('print(shared + 1)', timeout=60)\n"
+        )
+        done = gateway_machine.run(script, str(file))
+        assert done.wait(PATIENCE) == 0
+        assert done.stdout.read() == "42\n"
+        assert browser.run("print(shared)").out == "41\n"
