@@ -21,10 +21,11 @@ COMMANDS = {
     "release": "take the GPU from an idle kernel",
     "hold": "leave a kernel its GPU for a while although it is idle",
     "policy": "show the lease policy, or change it while the gateway runs",
+    "doctor": "what this machine can do for a kernel's GPU state, tried where there is a GPU",
     "shutdown": "stop the gateway; with --kernels its kernels too",
     "broker": "lease GPUs to processes that use no gateway (starts by itself when needed)",
 }
-LATER = ("drain", "usage", "doctor", "replay", "kernelspecs")
+LATER = ("drain", "usage", "replay", "kernelspecs")
 BAD_USAGE = 2
 
 
