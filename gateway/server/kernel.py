@@ -123,6 +123,8 @@ class ElasticKernelManager(ServerKernelManager):
         if self.provisioner is not None:
             try:
                 await self._end_process(0.0 if now else self.shutdown_wait_time, restart=False)
+            except ElasticError as exc:
+                self.log.warning("Kernel %s could not be asked to end, and is ended all the same: %s", self.kernel_id, exc)
             finally:
                 await self.provisioner.cleanup(restart=False)
         self._lose_link()

@@ -52,6 +52,8 @@ class ElasticRestarter(AsyncIOLoopKernelRestarter):
             self._task.cancel()
 
     async def _restart(self) -> None:
+        if not self._watching:  # somebody has begun a restart by hand
+            return
         try:
             await self.kernel_manager.restart_kernel(now=True)
         except Exception as exc:  # the kernel manager has told the notebooks

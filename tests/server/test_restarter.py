@@ -101,6 +101,16 @@ def test_a_restart_that_fails_is_a_death(clock):
     story(tell, fails=True)
 
 
+def test_a_restart_by_hand_is_not_doubled(clock):
+    async def tell(found, kernel, fired):
+        found.died(worth_it=True)
+        found.stop()
+        await asyncio.sleep(0)
+        assert kernel.restarts == 0
+
+    story(tell)
+
+
 def test_nobody_who_was_stopped_restarts(clock):
     async def tell(found, kernel, fired):
         found.stop()
