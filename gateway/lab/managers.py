@@ -13,7 +13,7 @@ from typing import Any
 from jupyter_server.gateway.gateway_client import GatewayClient
 from jupyter_server.gateway.managers import GatewayKernelManager, GatewayKernelSpecManager, GatewayMappingKernelManager
 from tornado import web
-from traitlets import Float, default
+from traitlets import DottedObjectName, Float, Type, default
 
 AWAY = frozenset({502, 503, 504, 599})
 
@@ -25,6 +25,9 @@ def is_away(error: BaseException) -> bool:
 
 class ElasticGatewayKernelManager(GatewayKernelManager):
     """One kernel on the gateway."""
+
+    client_class = DottedObjectName("gateway.lab.client.ElasticGatewayKernelClient")
+    client_factory = Type(klass="gateway.lab.client.ElasticGatewayKernelClient")
 
     async def start_kernel(self, **kwargs: Any) -> None:
         """The base class logs what it is given, so it is given only what it will send, and none of this server's environment."""

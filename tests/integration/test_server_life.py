@@ -209,6 +209,21 @@ def test_a_batch_run_through_the_gateway_ends_also_when_its_kernel_dies(own_mach
         end(gateway)
 
 
+def test_a_batch_run_with_our_client_has_credentials_and_takes_binary_messages(gateway, gateway_machine):
+    script = (
+        "import os, sys, nbformat\nfrom nbclient import NotebookClient\nfrom jupyter_server.gateway.gateway_client import GatewayClient\n"
+        "GatewayClient.instance().url, GatewayClient.instance().auth_token = sys.argv[1], sys.stdin.readline()\n"
+        "code = 'import ipywidgets; from IPython.display import display; display(ipywidgets.Image(value=bytes(9))); print(6 * 7)'\n"
+        "nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])\n"
+        "NotebookClient(nb, kernel_name='elastic', kernel_manager_class='gateway.lab.managers.ElasticGatewayKernelManager').execute()\n"
+        "print(''.join(output.get('text', '') for output in nb.cells[0].outputs))\n"
+    )
+    done = gateway_machine.run(script, gateway.url, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    said, complained = done.communicate(gateway.token, timeout=PATIENCE)
+    assert done.returncode == 0, complained
+    assert said.strip() == "42"
+
+
 def test_a_console_joins_a_gateways_kernel(gateway, gateway_machine):
     with gateway.kernel() as kernel:
         browser = kernel.open()
