@@ -33,6 +33,8 @@ class Request:
     metadata: Optional[dict[str, Any]] = None
     gpu: bool = False
     why: str = ""  # why it needs a GPU
+    begun: bool = False  # the kernel has said that it runs
+    stopped: bool = False  # it was interrupted before that, and has to be again
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,19 @@ class Gate:
         effects = self._clear(lambda request: Fail(request, "KeyboardInterrupt", "Interrupted while waiting."))
         if any(request.msg_type not in PASSING for request in self.in_flight.values()) or not effects:
             effects.append(Signal())
+        first: dict[str, Request] = {}
+        for request in self.in_flight.values():
+            if request.msg_type == CELL:
+                first.setdefault(request.lane, request).stopped = True
         return effects + self._flush()
+
+    def begins(self, msg_id: str) -> list[Effect]:
+        """The kernel begins to run a cell. One that was interrupted on its way is interrupted now: a signal before was nobody's."""
+        request = self.in_flight.get(msg_id)
+        if request is None:
+            return []
+        request.begun = True
+        return [Signal()] if request.stopped else []
 
     def denied(self, ename: str, evalue: str) -> list[Effect]:
         """The wait for a GPU can't succeed."""

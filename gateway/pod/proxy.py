@@ -351,6 +351,8 @@ class Proxy:
                 self._kernel_ready()
         if msg_type == "iopub_welcome" or self.messages.prefix.encode() in bytes(parts[1]):
             return  # meant for us: the front says its own welcome
+        if msg_type == "execute_input":
+            self.apply(self.gate.begins(str(loads(parts[1]).get("msg_id"))))
         if msg_type == "status" and loads(parts[3]).get("execution_state") == "idle":
             msg_id = str(loads(parts[1]).get("msg_id"))
             waiting = self._idle.idle(msg_id, running=msg_id in self.gate.in_flight)

@@ -240,3 +240,18 @@ def test_a_gpu_that_was_asked_back_and_not_taken_serves_the_cells_that_stood_asi
     aside = cell()
     gate.request(aside)
     assert gate.go_on() == [Send(aside)]
+
+
+def test_a_cell_interrupted_before_it_has_begun_is_interrupted_as_it_begins(gate: Gate) -> None:
+    first, second = cell("cpu"), cell("cpu")
+    gate.request(first)
+    gate.request(second)
+    gate.interrupt()
+    assert gate.begins(first.msg_id) == [Signal()]
+    assert gate.begins(second.msg_id) == [], "what follows is aborted by the kernel, not interrupted"
+
+
+def test_a_cell_that_begins_undisturbed_is_left_alone(gate: Gate) -> None:
+    running = cell("cpu")
+    gate.request(running)
+    assert gate.begins(running.msg_id) == [] and gate.begins("unknown") == []
