@@ -40,6 +40,8 @@ def believed(event: KernelSeen, old: KernelRecord | None, seq: int, now: float) 
         wanted=event.wanted or waits,
         wanted_since=old.wanted_since if old is not None and old.wanted else began if waits else now,
         executing=event.executing,
+        rung=event.rung,
+        rung_reason=event.rung_reason,
         got_at=old.got_at if goes_on else began,
         hold_until=now + event.hold_for if event.hold_for > 0 else -math.inf,
         denied=denied,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..protocol.model import Phase
+from ..protocol.model import Phase, Rung
 from .policy import ends_at, gives_up_at
 from .record import WITH_GPUS
 
@@ -37,6 +37,8 @@ def validate(book: Book) -> None:
             hold(r.phase is not Phase.COLD or not r.parked, f"{kernel_id} has no parked state where it is COLD")
         hold(not r.home or r.parked, f"{kernel_id} has a home only while its state is parked")
         hold(r.phase not in (Phase.HOLDING, Phase.PARKING) or not r.parked, f"{kernel_id}'s state is either on GPUs or parked")
+        if r.rung is not Rung.ANYWHERE and r.home:
+            hold(all(pool == set(r.home) for pool in devices.pools(r)), f"{kernel_id} is {r.rung} and resumes at home only")
         # GPUs
         hold(not r.granted or len(r.gpus) in (0, r.count), f"{kernel_id} has all of its {r.count} GPUs or none")
         hold(len(set(r.gpus)) == len(r.gpus), f"{kernel_id} has a GPU once")
@@ -45,7 +47,8 @@ def validate(book: Book) -> None:
             hold(not r.granted or devices.gpus[uuid].node == r.node, f"{kernel_id} has GPUs of its own node")
         hold(not r.contested or any(devices.owner[uuid] is not r for uuid in r.gpus), f"{kernel_id} is contested for a reason")
         if r.gpus:
-            hold(r.fixed == devices.fixed(r.gpus), f"{kernel_id} is fixed if and only if its GPUs can't be parked from")
+            stuck = devices.rung(r)[0] is Rung.EXCLUSIVE or not all(map(devices.usable, r.gpus))
+            hold(r.fixed == stuck, f"{kernel_id} is fixed if and only if its state or its GPUs can't be parked")
             could = r.phase is Phase.HOLDING and not r.busy and not r.fixed
             hold((r in devices.idle(r.node)) == could, f"{kernel_id} is filed as idle if and only if it could be parked")
             hold((r in devices.leaving(r.node)) == (r.phase is Phase.PARKING), f"{kernel_id} is filed as leaving while it is PARKING")

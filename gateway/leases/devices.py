@@ -60,9 +60,17 @@ class Devices:
     def usable(self, uuid: str) -> bool:
         return uuid in self.gpus and uuid not in self.lost
 
-    def fixed(self, uuids: Collection[str]) -> bool:
-        """A lease of these can't be parked."""
-        return not all(self.usable(uuid) and self.gpus[uuid].rung is not Rung.EXCLUSIVE for uuid in uuids)
+    def fixed(self, record: KernelRecord) -> bool:
+        """It has GPUs and can't be parked from them."""
+        if record.rung is Rung.EXCLUSIVE:
+            return bool(record.gpus)
+        return not all(self.usable(uuid) and self.gpus[uuid].rung is not Rung.EXCLUSIVE for uuid in record.gpus)
+
+    def rung(self, record: KernelRecord) -> tuple[Rung, str]:
+        """What can be done with the record's state, and why not more: the worst of what is said of it and of the GPUs it is on, or left."""
+        gpus = (self.gpus.get(uuid) for uuid in (*record.gpus, *record.home))
+        words = [(record.rung, record.rung_reason), *((gpu.rung, gpu.reason) for gpu in gpus if gpu)]
+        return max(words, key=lambda word: _RUNGS[word[0]])
 
     # who has what
 
@@ -100,7 +108,8 @@ class Devices:
 
     def take(self, record: KernelRecord, gpus: tuple[str, ...], now: float) -> list[KernelRecord]:
         """The record has these GPUs from now on. Returns whom that makes contested."""
-        record.gpus, record.fixed = gpus, self.fixed(gpus)
+        record.gpus = gpus
+        record.fixed = self.fixed(record)
         losers = []
         for uuid in gpus:
             other = self.owner.setdefault(uuid, record)
@@ -155,13 +164,13 @@ class Devices:
     def pools(self, record: KernelRecord) -> list[frozenset[str]]:
         """Sets of GPUs of one flavor of which any ``record.count`` make a lease, those in use included. None: no GPU will do.
 
-        A state parked on a driver that resumes anywhere: all such GPUs of its node and flavor. Another parked state: its home
-        alone. No state: any.
+        A state that resumes anywhere, parked on a driver that does so too: all such GPUs of its node and flavor. Another parked
+        state: its home alone. No state: any.
         """
         if not record.home:
             return self._cached(record.node, None)
         home = [self.gpus.get(uuid) for uuid in record.home]
-        if all(gpu and gpu.rung is Rung.ANYWHERE for gpu in home):
+        if record.rung is Rung.ANYWHERE and all(gpu and gpu.rung is Rung.ANYWHERE for gpu in home):
             return self._cached(record.node, home[0].flavor)
         return [frozenset(record.home)] if all(self.usable(uuid) for uuid in record.home) else []
 

@@ -5,8 +5,8 @@ that grows with each; answers name the order they answer, and an answer to any o
 When an adopted kernel is done with an earlier broker's order, tell KernelSeen again (or answer to number 0).
 
 From one new state of a supervisor the broker derives, in this row and as one ``Book.handle_all``: KernelSeen or Restarted; the
-answer to the newest order; Executing and Wanted or Unwanted. The last three are levels: told again they change nothing, so tell
-them with every state (a state may leap over a moment in which they were different). At adoption: GPUs first, then all kernels
+answer to the newest order; Executing, Wanted or Unwanted, and RungTold. The last four are levels: told again they change nothing,
+so tell them with every state (a state may leap over a moment in which they were different). At adoption: GPUs first, then all kernels
 in one ``handle_all``, so that nobody is granted what a kernel not yet told of holds.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..protocol.model import Gpu, Phase
+from ..protocol.model import Gpu, Phase, Rung
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class KernelSeen:
     hold_for: float = 0.0
     parked_bytes: int = 0
     order: int | None = None
+    rung: Rung = Rung.ANYWHERE  # as in RungTold
+    rung_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,18 @@ class Executing:
 
     kernel_id: str
     running: bool
+
+
+@dataclass(frozen=True)
+class RungTold:
+    """What can be done with this kernel's state, as its process has made it: it counts where its GPUs can do more.
+
+    ``ANYWHERE`` also where nothing is known. Told anew after Restarted.
+    """
+
+    kernel_id: str
+    rung: Rung
+    reason: str = ""  # why not more
 
 
 @dataclass(frozen=True)
@@ -153,8 +167,8 @@ class Tick:
 
 
 Event = (
-    GpuSeen | GpuLost | KernelSeen | KernelGone | Wanted | Unwanted | Executing | Resumed | ResumeFailed | Parked
-    | ParkRefused | Denied | Restarted | ReleaseAsked | HoldAsked | Tick
+    GpuSeen | GpuLost | KernelSeen | KernelGone | Wanted | Unwanted | Executing | RungTold | Resumed | ResumeFailed
+    | Parked | ParkRefused | Denied | Restarted | ReleaseAsked | HoldAsked | Tick
 )  # fmt: skip
 
 

@@ -43,6 +43,7 @@ class Ledger:
             events.Wanted: self._wanted,
             events.Unwanted: self._unwanted,
             events.Executing: self._executing,
+            events.RungTold: self._rung_told,
             events.Resumed: self._resumed,
             events.ResumeFailed: self._resume_failed,
             events.Parked: self._parked,
@@ -70,8 +71,7 @@ class Ledger:
 
     def _inventory_changed(self) -> None:
         for record in self.kernels.values():
-            if record.gpus:
-                record.fixed = self.devices.fixed(record.gpus)
+            record.fixed = self.devices.fixed(record)
             self._touched[record] = None
         self._dirty.update(dict.fromkeys(self.waiting.nodes()))
 
@@ -146,6 +146,16 @@ class Ledger:
         elif record.idle_since is None:
             record.idle_since = now
         self._touched[record] = None
+
+    def _rung_told(self, event: events.RungTold, now: float) -> None:
+        record = self.kernels.get(event.kernel_id)
+        if record is None or (record.rung, record.rung_reason) == (event.rung, event.reason):
+            return
+        record.rung, record.rung_reason = event.rung, event.reason
+        record.fixed = self.devices.fixed(record)
+        self._touched[record] = None
+        if record.phase is Phase.WAITING:  # other GPUs may serve it now, or fewer
+            self._dirty[record.node] = None
 
     # answers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..protocol.model import Phase
+from ..protocol.model import Phase, Rung
 from .events import Place
 
 WITH_GPUS = (Phase.RESUMING, Phase.HOLDING, Phase.PARKING)
@@ -36,13 +36,15 @@ class KernelRecord:
     wanted_since: float = -math.inf
     executing: bool = False
     idle_since: float | None = None  # None while busy
+    rung: Rung = Rung.ANYWHERE  # what can be done with its state, where its GPUs can do as much
+    rung_reason: str = ""  # and why not more
     # what bounds the lease
     got_at: float = -math.inf  # when the GPUs became usable
     hold_until: float = -math.inf  # the user's wish
     release_asked: bool = False
     refused_until: float = -math.inf  # parking was refused: no new attempt before
     refused: str = ""  # and why
-    fixed: bool = False  # can't be parked: on a GPU that is exclusive, lost or unknown
+    fixed: bool = False  # can't be parked: its state is exclusive, or a GPU of its is exclusive, lost or unknown
     contested: bool = False  # another kernel has the better claim to one of its GPUs
     denied: bool = False  # a Deny is on its way: the cells held now don't count
     # what its notebook was told last

@@ -20,9 +20,11 @@ def hopeless(record: KernelRecord, devices: Devices, policy: Policy) -> ElasticE
     if record.count <= most:
         return None
     if record.home:
+        why = devices.rung(record)[1]
         return ImpossibleRequest(
             f"This kernel's GPU state was parked from {', '.join(record.home)}, which can't be leased now (gone, or leased by another "
-            "broker), and its driver can't resume it elsewhere. Run the cell again once the GPU is back, or restart the kernel."
+            f"broker), and it can't be resumed elsewhere{f' ({why})' if why else ''}. "
+            "Run the cell again once the GPU is back, or restart the kernel."
         )
     return ImpossibleRequest(
         f"This kernel asks for {_gpus(record.count)} of one kind, and its node ({record.node}) has {most} that can be leased. "

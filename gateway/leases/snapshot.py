@@ -52,7 +52,8 @@ def snapshot(book: Book, now: float) -> dict[str, list[dict[str, Any]]]:
 
 def lease(book: Book, record: KernelRecord, now: float) -> dict[str, Any]:
     """One kernel's lease. ``ends_by``: when it ends if nothing else runs; while cells run, the maximum hold's end, which then
-    waits for them (negative: overdue)."""
+    waits for them (negative: overdue). ``rung``: what can be done with its state, the worse of its own word and its GPUs'."""
+    rung, reason = book.devices.rung(record)
     ends = math.inf
     if record.phase is Phase.HOLDING and record.gpus and not record.fixed:
         if not record.busy:
@@ -69,6 +70,8 @@ def lease(book: Book, record: KernelRecord, now: float) -> dict[str, Any]:
         "idle_since": None if record.idle_since is None else now - record.idle_since,
         "ends_by": None if ends == math.inf else ends - now,
         "parked_bytes": record.parked_bytes,
+        "rung": str(rung),
+        "rung_reason": reason,
         "unparkable": record.refused,
         "contested": record.contested,
     }

@@ -105,6 +105,11 @@ class Stories(RuleBasedStateMachine):
             kernel.complete(failure)
             self.world.says(kernel)
 
+    @rule(i=st.integers(0, 6), rung=RUNGS)
+    def what_a_state_allows_changes(self, i: int, rung: Rung) -> None:
+        if kernel := self.pick(i, lambda kernel: kernel.rung is not rung):
+            self.world.becomes(kernel.kernel_id, rung)
+
     @rule(i=st.integers(0, 6), cell=st.booleans())
     def a_kernel_restarts(self, i: int, cell: bool) -> None:
         if kernel := self.pick(i):
@@ -200,7 +205,7 @@ class Stories(RuleBasedStateMachine):
                     world.says(kernel)
             world.settle()
             for kernel_id in [k for k, record in book.kernels.items() if record.phase is Phase.HOLDING and record.fixed]:
-                world.die(kernel_id)  # on an exclusive GPU: only its end frees it
+                world.die(kernel_id)  # it, or its GPU, is exclusive: only its end frees it
             waiting &= {kernel.kernel_id for kernel in world.kernels.values() if kernel.held}
             if not waiting:
                 break

@@ -26,6 +26,7 @@ from gateway.leases.events import (
     ReleaseAsked,
     Resumed,
     ResumeFailed,
+    RungTold,
     Tick,
     Unwanted,
     Wanted,
@@ -51,7 +52,7 @@ class State:
     starts: int
     release_asked: int
     hold: float
-    alive: bool = True
+    rung: Rung
 
 
 class Kernel:
@@ -67,6 +68,7 @@ class Kernel:
         self.pending = 0  # the order being carried out
         self.starts = self.release_asked = 0
         self.hold = 0.0
+        self.rung = Rung.ANYWHERE  # what can be done with its state
         self.inbox: deque[Grant | Park | Deny] = deque()  # orders on their way
         self.outbox: deque[State] = deque()  # states on their way
         self.told: State | None = None  # what the broker knows
@@ -79,7 +81,7 @@ class Kernel:
     def state(self) -> State:
         return State(
             self.phase, self.gpus, self.home, bool(self.held), bool(self.running), self.order, self.answer, self.fatal,
-            self.starts, self.release_asked, self.hold,
+            self.starts, self.release_asked, self.hold, self.rung,
         )  # fmt: skip
 
     def cell(self) -> None:
@@ -105,12 +107,16 @@ class Kernel:
             self._reply(order.order, "not_holding")
         elif self.running:
             self._reply(order.order, "executing")
+        elif self.rung is Rung.EXCLUSIVE:
+            self._reply(order.order, "not_supported")
         else:
             self.rest, self.pending = Phase.PARKING, order.order
 
     def complete(self, failure: str = "") -> None:
         """The device is done with what it was asked for: "" well, "fatal" with the state lost, or with another failure."""
         resuming, self.fatal = self.rest is Phase.RESUMING, failure == "fatal"
+        if resuming and self.home and self.rung is not Rung.ANYWHERE and set(self.gpus) != set(self.home):
+            failure = failure or "wrong_gpu"
         if resuming and failure:
             self.rest = Phase.PARKED if self.home and not self.fatal else Phase.COLD
             self.gpus, self.held = (), 0
@@ -130,7 +136,7 @@ class Kernel:
             self._reply(self.pending, "resume_failed" if self.rest is Phase.RESUMING else "done")
         self.rest, self.gpus, self.home = Phase.COLD, (), ()
         self.held = self.running = 0
-        self.hold = 0.0
+        self.hold, self.rung = 0.0, Rung.ANYWHERE
         self.starts += 1
 
     def _reply(self, order: int, answer: str) -> None:
@@ -166,13 +172,16 @@ class World:
                 self.places[command.kernel_id] = command
                 continue
             self.log.append(command)
-            kernel = self.kernels[command.kernel_id]
+            kernel, record = self.kernels[command.kernel_id], self.book.kernels[command.kernel_id]
             if isinstance(command, Park):
-                assert not self.book.kernels[command.kernel_id].busy, "a busy kernel is never parked"
+                assert not record.busy, "a busy kernel is never parked"
+                assert record.rung is not Rung.EXCLUSIVE, "nobody is asked to park what can't be"
             elif isinstance(command, Grant):
                 limit, user = self.book.policy.gpus_per_user, kernel.user
                 assert limit is None or self.book.usage.held(user) <= limit, "nobody is granted more than the quota"
                 assert not any(set(other.gpus) & set(command.gpus) for other in self.kernels.values()), "only free GPUs are granted"
+                bound = record.home and record.rung is not Rung.ANYWHERE
+                assert not bound or set(command.gpus) == set(record.home), "a state that is bound to its GPUs resumes there"
             kernel.sent = command
             kernel.inbox.append(command)
         if self.auto:
@@ -224,6 +233,7 @@ class World:
                 events.append(Parked(id_, sent.order, 1000) if good else ParkRefused(id_, sent.order, state.answer))
         events.append(Executing(id_, state.executing))
         events.append(Wanted(id_) if state.wanted else Unwanted(id_))
+        events.append(RungTold(id_, state.rung))
         if old is not None and old.release_asked != state.release_asked:
             events.append(ReleaseAsked(id_))
         if old is not None and old.hold != state.hold:
@@ -263,6 +273,11 @@ class World:
     def cancel(self, kernel_id: str) -> None:
         """The held cells are interrupted."""
         self.kernels[kernel_id].held = 0
+        self.says(self.kernels[kernel_id])
+
+    def becomes(self, kernel_id: str, rung: Rung) -> None:
+        """Its process has done something that changes what can be done with its state."""
+        self.kernels[kernel_id].rung = rung
         self.says(self.kernels[kernel_id])
 
     def ran(self, kernel_id: str) -> None:
@@ -311,4 +326,5 @@ def seen(kernel: Kernel, state: State, order: int | None) -> KernelSeen:
     return KernelSeen(
         kernel.kernel_id, kernel.user, kernel.count, kernel.node, display=f"{kernel.kernel_id}.ipynb", phase=state.phase,
         gpus=state.gpus, home=state.home, wanted=state.wanted, executing=state.executing, hold_for=state.hold, order=order,
+        rung=state.rung,
     )  # fmt: skip
