@@ -161,7 +161,8 @@ class Broker:
 
     def snapshot(self) -> dict[str, Any]:
         """``GET /api/gpu``: gpus, leases, queue, generation."""
-        return snapshot(self.book, self.generation, self._clock(), self._wall)
+        alarms = {kernel_id: reading.state.lease.alarm for kernel_id, reading in self._readings.items()}
+        return snapshot(self.book, self.generation, self._clock(), self._wall, alarms)
 
     def subscribe(self, callback: Callable[[str, Any], None]) -> Callable[[], None]:
         """Call ``callback(name, value)`` for each change of the snapshot: ``lease``, ``lease_gone``, ``queue``, ``gpus``. Returns
@@ -172,11 +173,16 @@ class Broker:
         return lambda: self._subscribers.remove(callback) if callback in self._subscribers else None
 
     async def release(self, kernel_id: str) -> None:
-        """Take the GPU from an idle kernel. Raises ``ExecutingError`` while it works, ``LeaseError`` where it holds none."""
+        """Take the GPU from an idle kernel. Raises ``ExecutingError`` while it works, ``LeaseError`` where it holds none or keeps it."""
         link = self._link(kernel_id)
         record = self.book.kernels[kernel_id]
         if record.executing:
             raise ExecutingError("A cell is running on the GPU: interrupt it, or wait until it ends, and release the GPU then.")
+        rung, why = self.book.devices.rung(record)
+        if record.gpus and rung is Rung.EXCLUSIVE:
+            raise LeaseError(
+                f"This kernel keeps its GPU until it ends{f' ({why})' if why else ''}: restart it to free the GPU.", reason=CANT_PARK
+            )
         await _call(link, "release")
 
     async def hold(self, kernel_id: str, seconds: float) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..leases import events
 from ..leases.events import Deny, Event, Grant, KernelSeen, Park
 from ..leases.record import WITH_GPUS, KernelRecord
-from ..protocol.model import KernelState, Phase
+from ..protocol.model import KernelState, LeaseState, Phase, Rung
 
 HOLD_SLACK = 0.5  # seconds by which a hold's end, told again, may differ
 OUT_OF_STEP = frozenset({"not_holding", "not_waiting"})  # answers that mean: the book was wrong about this kernel
@@ -96,7 +96,11 @@ class Reading:
     def levels(self) -> list[Event]:
         """What is so now; told again it changes nothing."""
         kernel, lease = self.identity.kernel_id, self.state.lease
-        return [events.Executing(kernel, lease.executing or self.used), events.Wanted(kernel) if lease.wanted else events.Unwanted(kernel)]
+        return [
+            events.Executing(kernel, lease.executing or self.used),
+            events.Wanted(kernel) if lease.wanted else events.Unwanted(kernel),
+            events.RungTold(kernel, _rung(lease), lease.rung_reason),
+        ]
 
     def contradicts(self, record: KernelRecord) -> bool:
         """With no order under way, the book and the supervisor differ on what the kernel holds."""
@@ -136,7 +140,7 @@ class Reading:
             me.kernel_id, me.user, count=lease.count, node=me.node, name=me.name, display=me.display,
             phase=Phase(lease.phase), gpus=tuple(lease.gpus), home=tuple(lease.home), wanted=lease.wanted,
             executing=lease.executing or self.used, phase_for=lease.phase_for, idle_for=lease.idle_for, hold_for=lease.hold_for,
-            parked_bytes=lease.parked_bytes, order=order,
+            parked_bytes=lease.parked_bytes, order=order, rung=_rung(lease), rung_reason=lease.rung_reason,
         )  # fmt: skip
 
     def _answer(self) -> Event:
@@ -151,3 +155,8 @@ class Reading:
         if isinstance(order, Grant):
             return events.Resumed(kernel, order.order) if done else events.ResumeFailed(kernel, order.order, lease.answer, lease.fatal)
         return events.Parked(kernel, order.order, lease.parked_bytes) if done else events.ParkRefused(kernel, order.order, lease.answer)
+
+
+def _rung(lease: LeaseState) -> Rung:
+    """Where a supervisor doesn't know yet, or is too old to say, its GPUs' word counts alone."""
+    return Rung(lease.rung) if lease.rung else Rung.ANYWHERE

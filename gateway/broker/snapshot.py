@@ -5,7 +5,7 @@ It must never show anything that can't be asked for again: nothing here is kept 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,9 +13,12 @@ from ..leases import snapshot as leases
 from ..leases.book import Book
 
 
-def snapshot(book: Book, generation: int, now: float, wall: float) -> dict[str, Any]:
-    """``now`` on the broker's clock, ``wall``: what to add to it for seconds since 1970. Kernels that never lease are left out."""
+def snapshot(book: Book, generation: int, now: float, wall: float, alarms: Mapping[str, str]) -> dict[str, Any]:
+    """``now`` on the broker's clock, ``wall``: what to add to it for seconds since 1970; ``alarms``: by kernel. Kernels that never
+    lease are left out."""
     picture: dict[str, Any] = leases.snapshot(book, now)
+    for lease in picture["leases"]:
+        lease["alarm"] = alarms.get(lease["kernel_id"], "")
     for entry in [*picture["leases"], *picture["queue"]]:
         for name in leases.PAST:
             if name in entry:

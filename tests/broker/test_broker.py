@@ -152,6 +152,59 @@ def test_a_machine_that_turns_out_not_to_park_is_known_as_exclusive() -> None:
     run(story)
 
 
+def test_a_kernel_that_turns_out_not_to_park_keeps_its_gpu_and_is_shown_so() -> None:
+    async def story(world: World) -> None:
+        kernel, other = await world.kernel("k1"), await world.kernel("k2", "bob")
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        kernel.tell(rung="exclusive", rung_reason="it uses managed memory")
+        await world.until(lambda: world.lease()["rung"] == "exclusive")
+        assert world.lease()["rung_reason"] == "it uses managed memory"
+        assert world.broker.snapshot()["gpus"][0]["rung"] == "anywhere", "the next kernel may park"
+        other.want()
+        await world.phase(other, Phase.WAITING)
+        world.passes(10000)
+        with pytest.raises(LeaseError, match="managed memory") as refused:
+            await world.broker.release("k1")
+        assert refused.value.reason == "exclusive"
+        kernel.restart()
+        await world.phase(other, Phase.HOLDING)
+        assert [order["do"] for order in kernel.orders] == ["grant"]
+
+    run(story)
+
+
+def test_a_kernel_that_is_adopted_exclusive_is_never_asked_to_park() -> None:
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        kernel.tell(rung="exclusive")
+        await world.broker.stop()
+        world.broker = world.another()
+        await world.broker.start()
+        await world.phase(kernel, Phase.HOLDING)
+        world.passes(10000)
+        assert world.broker.book.kernels["k1"].fixed
+        assert [order["do"] for order in kernel.orders] == ["grant"]
+
+    run(story)
+
+
+def test_a_driver_call_that_hangs_is_shown_and_told_to_those_who_listen() -> None:
+    async def story(world: World) -> None:
+        heard: list[tuple[str, Any]] = []
+        kernel = await world.kernel()
+        world.broker.subscribe(lambda name, value: heard.append((name, value)))
+        kernel.tell(alarm="NVIDIA's driver has not come back")
+        await world.until(lambda: any(name == "lease" and value["alarm"] for name, value in heard))
+        assert world.lease()["alarm"] == "NVIDIA's driver has not come back"
+        kernel.tell(alarm="")
+        await world.until(lambda: heard[-1][1]["alarm"] == "")
+
+    run(story)
+
+
 def test_a_kernel_that_ends_gives_its_gpu_back() -> None:
     async def story(world: World) -> None:
         one, two = await world.kernel("k1"), await world.kernel("k2", "bob")

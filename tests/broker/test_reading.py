@@ -46,8 +46,24 @@ def test_the_first_state_is_believed_as_a_whole() -> None:
 
 
 def test_levels_are_told_with_every_state() -> None:
-    assert kinds(reading().next(state(), 101.0)) == ["Executing", "Unwanted"]
-    assert kinds(reading().next(state(wanted=True, phase="WAITING"), 101.0)) == ["Executing", "Wanted"]
+    assert kinds(reading().next(state(), 101.0)) == ["Executing", "Unwanted", "RungTold"]
+    assert kinds(reading().next(state(wanted=True, phase="WAITING"), 101.0)) == ["Executing", "Wanted", "RungTold"]
+
+
+def test_what_can_be_done_with_the_state_is_told_with_every_state_and_at_the_first() -> None:
+    [seen] = Reading(Identity("k", "ada"), GENERATION).seen(state(rung="exclusive", rung_reason="managed memory"), 100.0)
+    assert (seen.rung, seen.rung_reason) == (Rung.EXCLUSIVE, "managed memory")
+    told = answered(events.RungTold, reading().next(state(rung="same-gpu", rung_reason="bound"), 101.0))
+    assert (told.rung, told.reason) == (Rung.SAME_GPU, "bound")
+
+
+def test_a_supervisor_that_does_not_know_its_rung_leaves_it_to_the_gpu() -> None:
+    assert answered(events.RungTold, reading(rung="exclusive").next(state(), 101.0)).rung is Rung.ANYWHERE
+
+
+def test_a_new_process_is_told_before_its_rung() -> None:
+    told = reading(rung="exclusive").next(state(starts=2, rung="anywhere"), 101.0)
+    assert kinds(told) == ["Restarted", "Executing", "Unwanted", "RungTold"]
 
 
 def test_an_answer_to_the_newest_order_is_told_once_and_before_the_levels() -> None:
@@ -56,17 +72,17 @@ def test_an_answer_to_the_newest_order_is_told_once_and_before_the_levels() -> N
     held = state(phase="HOLDING", gpus=["A"], order=[GENERATION, 7], answer="done", executing=True)
     assert found.unanswered
     told = found.next(held, 101.0)
-    assert kinds(told) == ["Resumed", "Executing", "Unwanted"]
+    assert kinds(told) == ["Resumed", "Executing", "Unwanted", "RungTold"]
     assert answered(events.Resumed, told).order == 5
     assert not found.unanswered
-    assert kinds(found.next(held, 102.0)) == ["Executing", "Unwanted"]
+    assert kinds(found.next(held, 102.0)) == ["Executing", "Unwanted", "RungTold"]
 
 
 def test_answers_to_older_orders_and_other_generations_are_not_ours() -> None:
     found = reading(wanted=True, phase="WAITING")
     sent(found, Grant("k", 5, ("A",)))
     for order in ([GENERATION, 6], [GENERATION - 1, 7], [0, 0]):
-        assert kinds(found.next(state(order=order, answer="done"), 101.0)) == ["Executing", "Unwanted"]
+        assert kinds(found.next(state(order=order, answer="done"), 101.0)) == ["Executing", "Unwanted", "RungTold"]
     assert found.unanswered
 
 
