@@ -9,8 +9,9 @@ judged anew at each use. Unknown names, modules, magics and syntax count as usin
 What it relies on:
 
 1. Packages of the vetted names are the well-known ones (``cells_known``), not a file of that name in the notebook's folder.
-2. Other packages taint what comes from them and what they are given; they don't rebind the user's names or patch vetted ones behind
-   everybody's back, apart from the accelerators and IPython extensions that are known for it: after those every cell counts.
+2. Other packages taint what comes from them and the lists, dicts and objects they are given (not the arrays and frames, which they
+   read). They don't rebind the user's names or patch vetted packages behind everybody's back, apart from the accelerators and IPython
+   extensions known for it: after those, and after code that could do anything (``exec`` of a computed text), every cell counts.
 3. A statement may not have run: a cell can fail, be interrupted or aborted. So taint is only ever added. It is taken away from a name
    that an unconditional top-level statement gave a clean value, and only by ``succeeded``, once the kernel has answered *ok*, if no
    later cell has touched the name.

@@ -233,6 +233,11 @@ def join(values: list[Value]) -> Value:
     return Value(kind, why, deps)
 
 
+def shared(value: Value) -> Value:
+    """A value under one more name: of a function too, either name may be the last to let go of it."""
+    return value._replace(kind=OBJECT) if value.kind == CODE else value
+
+
 def element(value: Value) -> Value:
     """One item of an iterable."""
     return Value(OBJECT if value.kind in (CODE, MODULE) else value.kind, value.why, value.deps)

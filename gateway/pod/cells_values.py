@@ -9,7 +9,7 @@ import ast
 from typing import Callable
 
 from . import cells_known as known
-from .cells_effects import CLEAN, Effects, element, join
+from .cells_effects import CLEAN, Effects, element, join, shared
 from .cells_names import ATOM, CODE, DATA, MODULE, OBJECT, Value
 from .cells_scope import Frame, bound_in
 
@@ -120,13 +120,13 @@ class Values(Effects):
         return self.attribute(node)[0]
 
     def named(self, node: ast.NamedExpr) -> Value:
-        value = self.value(node.value)
+        value = shared(self.value(node.value))
         self._blocks += 1  # what stands around it may be cut short
         self.store(node.target, value)
         self._blocks -= 1
         name = node.target.id
-        shared = self._read is None and value.kind >= DATA and self.local(name) is None
-        return value._replace(deps=value.deps | {name}) if shared else value
+        named = self._read is None and value.kind >= DATA and self.local(name) is None
+        return value._replace(deps=value.deps | {name}) if named else value
 
     def comprehension(self, node: ast.expr) -> Value:
         frame = Frame("comprehension")
@@ -146,6 +146,11 @@ class Values(Effects):
             used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)} - frame.names.keys()
             deps = deps | {name for name in used if self.local(name) is None}
         return Value(OBJECT, whole.why, deps)
+
+    def kept(self, node: ast.expr) -> Value:
+        """The value of an expression that is given a name."""
+        value = self.code(node)
+        return value if isinstance(node, ast.Lambda) else shared(value)
 
     def store(self, target: ast.expr, value: Value) -> None:
         """Assign ``value`` to a target."""

@@ -12,7 +12,7 @@ from typing import Callable
 
 from . import cells_known as known
 from .cells_calls import Calls
-from .cells_effects import CLEAN, THING, element, join
+from .cells_effects import CLEAN, THING, element, join, shared
 from .cells_names import ATOM, CODE, DATA, DISPLAYED, MODULE, OBJECT, Value
 from .cells_scope import Frame, Function, annotation, annotations, bound_in, parameters, type_parameters
 
@@ -72,7 +72,7 @@ class Walker(Calls):
         if len(node.targets) == 1:
             self._pairwise(node.targets[0], node.value)
             return
-        value = self.code(node.value)
+        value = shared(self.code(node.value))
         for target in node.targets:
             self.store(target, value)
         if value.kind in (DATA, OBJECT):
@@ -82,7 +82,7 @@ class Walker(Calls):
         """``a, b = c, d`` is two assignments."""
         pair = isinstance(target, ast.Tuple) and isinstance(node, ast.Tuple) and len(target.elts) == len(node.elts)
         if not pair or any(isinstance(part, ast.Starred) for part in [*target.elts, *node.elts]):  # type: ignore[attr-defined]
-            self.store(target, self.code(node))
+            self.store(target, self.kept(node))
             return
         for one, other in zip(target.elts, node.elts):  # type: ignore[attr-defined]
             self._pairwise(one, other)
@@ -90,7 +90,7 @@ class Walker(Calls):
     def annotated(self, node: ast.AnnAssign) -> None:
         self.value(annotation(node.annotation))
         if node.value is not None:
-            self.store(node.target, self.code(node.value))
+            self.store(node.target, self.kept(node.value))
 
     def augmented(self, node: ast.AugAssign) -> None:
         value = self.value(node.value)
@@ -165,7 +165,7 @@ class Walker(Calls):
 
     def with_(self, node: ast.With | ast.AsyncWith) -> None:
         for item in node.items:
-            value = self.value(item.context_expr)
+            value = shared(self.value(item.context_expr))
             if item.optional_vars is not None:
                 self.store(item.optional_vars, value)
         self.block(node.body)
@@ -262,7 +262,8 @@ class Walker(Calls):
         name = _last_name(source)
         builtin = isinstance(source, ast.Name) and self.unbound(name) and known.builtin(name)
         if name in known.INERT_DECORATORS and (builtin or name in ("setter", "getter", "deleter") or self.module_root(source)):
-            return Value(OBJECT if "cache" in name else value.kind, value.why, value.deps | decorator.deps)
+            holds = name == "wraps" or "cache" in name
+            return Value(OBJECT if holds else value.kind, value.why, value.deps | decorator.deps)
         value = self.handed_on(value)
         result = self.called(decorator, [value], name, builtin=builtin, keeps=self._keeps(source))
         return Value(OBJECT, result.why or value.why, result.deps | value.deps)
