@@ -42,34 +42,39 @@ class Lease:
         ``visible``: what a kernel that has no state yet is to see, the leased ones first.
         """
         if self._gate.rest not in (Phase.COLD, Phase.PARKED):
-            return self._answer(epoch, "not_waiting", "the kernel holds a GPU already")
-        if not self._gate.wanted:
-            return self._answer(epoch, "unwanted", "the cells that waited were interrupted")
-        self._state.gpus = list(gpus)
-        if not gpus:
-            return self._resumed(epoch, None)
-        self._answer(epoch, "")  # taken, not done
-        self._move(Phase.RESUMING)
-        if self._device.parked:
-            self._device.resume(self._pid(), gpus, lambda error, _: self._resumed(epoch, error))
+            self._answer(epoch, "not_waiting", "the kernel holds a GPU already")
+        elif not self._gate.wanted:
+            self._answer(epoch, "unwanted", "the cells that waited were interrupted")
+        elif not gpus:
+            self._state.gpus = []
+            self._resumed(epoch, None)
         else:
-            self._device.take(gpus, visible, lambda: self._taken(epoch, visible))
+            self._state.gpus = list(gpus)
+            self._answer(epoch, "")  # taken, not done
+            self._move(Phase.RESUMING)
+            if self._device.parked:
+                self._device.resume(self._pid(), gpus, lambda error, _: self._resumed(epoch, error))
+            else:
+                self._device.take(gpus, visible, lambda: self._taken(epoch, visible))
 
     def park(self, epoch: list[int], why: str) -> None:
         """Take the state off its GPUs, unless a cell began meanwhile. ``why``: as the broker has it, "reclaimed" for others."""
         if self._gate.rest is not Phase.HOLDING:
-            return self._answer(epoch, "not_holding", f"the kernel is {self._gate.phase}")
-        if self._gate.executing:
+            self._answer(epoch, "not_holding", f"the kernel is {self._gate.phase}")
+        elif self._gate.executing:
             self._gate.yielding = why not in SPARES  # others wait: this kernel's next cell lets them go first
-            return self._answer(epoch, "executing", "a cell is running")
-        if not self._state.gpus:
+            self._answer(epoch, "executing", "a cell is running")
+        elif not self._state.gpus:
             self._answer(epoch, "done")
-            return self._move(Phase.COLD)
-        if self._gate.lost:  # only the end of the process frees the GPU, and it may know more than it had there
-            return self._answer(epoch, "state_lost", self._gate.lost) if why in SPARES else self._kill(self._gate.lost)
-        self._answer(epoch, "")
-        self._move(Phase.PARKING)
-        self._quiet(lambda idle: self._leave(epoch, idle))
+            self._move(Phase.COLD)
+        elif self._gate.lost and why in SPARES:  # only the end of the process frees the GPU, and it may know more than it had there
+            self._answer(epoch, "state_lost", self._gate.lost)
+        elif self._gate.lost:
+            self._kill(self._gate.lost)
+        else:
+            self._answer(epoch, "")
+            self._move(Phase.PARKING)
+            self._quiet(lambda idle: self._leave(epoch, idle))
 
     def deny(self, reason: str, message: str, epoch: list[int]) -> None:
         """The cells that wait can't have what they need."""

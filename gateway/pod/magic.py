@@ -60,7 +60,8 @@ class MagicSocket:
             chunk = b""
         buffer += chunk
         if not chunk or (len(buffer) > MAX_LINE and b"\n" not in buffer):
-            return self._hang_up(caller)
+            self._hang_up(caller)
+            return
         while b"\n" in buffer:
             line, _, rest = bytes(buffer).partition(b"\n")
             buffer[:] = rest
@@ -73,7 +74,8 @@ class MagicSocket:
             try:
                 caller.sendall(dumps(answer) + b"\n")
             except OSError:
-                return self._hang_up(caller)
+                self._hang_up(caller)
+                return
 
     def _hang_up(self, caller: socket.socket) -> None:
         if self._callers.pop(caller, None) is not None:

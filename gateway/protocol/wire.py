@@ -105,10 +105,8 @@ class Signer:
 
     def unwrap(self, frames: Sequence[Part]) -> tuple[list[Part], list[Part]]:
         """``(idents, parts)``. Raises ``WireError`` for a torn message, ``SignatureError`` for a forged one."""
-        for at, frame in enumerate(frames):
-            if frame == DELIMITER:
-                break
-        else:
+        at = next((at for at, frame in enumerate(frames) if frame == DELIMITER), None)
+        if at is None:
             raise WireError("no <IDS|MSG> delimiter")
         parts = list(frames[at + 2 :])
         if len(parts) < 4:

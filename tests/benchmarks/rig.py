@@ -26,6 +26,7 @@ from gateway.protocol.wire import dumps, loads
 from ..integration.supervised import Supervised
 
 PATIENCE = 120.0
+DATE = "2026-01-01T00:00:00Z"  # of every message: nobody reads it
 
 
 class Bare:
@@ -91,8 +92,8 @@ class Gateway:
         config.chmod(0o600)
         self.url, self.headers = f"http://127.0.0.1:{port}", {"Authorization": f"token {token}"}
         env = {**os.environ, "JUPYTER_RUNTIME_DIR": str(self.folder / "run")}
-        self.log = open(self.folder / "log", "wb")
-        self.process = subprocess.Popen([sys.executable, "-m", "gateway.cli", f"--config={config}"], env=env, stdout=self.log, stderr=self.log)
+        with open(self.folder / "log", "wb") as log:
+            self.process = subprocess.Popen([sys.executable, "-m", "gateway.cli", f"--config={config}"], env=env, stdout=log, stderr=log)
 
     async def up(self) -> None:
         end = time.monotonic() + PATIENCE
@@ -106,7 +107,9 @@ class Gateway:
 
     async def request(self, method: str, path: str, body: Any = None) -> Any:
         sent = None if body is None else json.dumps(body)
-        request = HTTPRequest(self.url + path, method=method, headers=self.headers, body=sent, request_timeout=PATIENCE, allow_nonstandard_methods=True)
+        request = HTTPRequest(
+            self.url + path, method=method, headers=self.headers, body=sent, request_timeout=PATIENCE, allow_nonstandard_methods=True
+        )
         response = await AsyncHTTPClient().fetch(request)
         return json.loads(response.body) if response.body else None
 
@@ -121,7 +124,6 @@ class Gateway:
         self.process.wait(30)
         for pid in self.supervisors():
             os.kill(pid, signal.SIGTERM)
-        self.log.close()
 
     def supervisors(self) -> list[int]:
         return [json.loads(path.read_text())["pid"] for path in (self.folder / "run").glob("elastic/k/*/supervisor.json")]
@@ -137,14 +139,12 @@ class Browser:
 
     async def open(self) -> None:
         url = f"{self.gateway.url.replace('http', 'ws')}/api/kernels/{self.kernel_id}/channels?session_id={self.session}"
-        self.socket = await websocket_connect(
-            HTTPRequest(url, headers=self.gateway.headers), subprotocols=[V1], max_message_size=1 << 30
-        )
+        self.socket = await websocket_connect(HTTPRequest(url, headers=self.gateway.headers), subprotocols=[V1], max_message_size=1 << 30)
         self.socket.stream.set_nodelay(True)  # type: ignore[attr-defined]
 
     async def send(self, msg_type: str, content: dict[str, Any], buffers: tuple[bytes, ...] = ()) -> str:
         msg_id = uuid.uuid4().hex
-        header = {"msg_id": msg_id, "msg_type": msg_type, "session": self.session, "username": "", "version": "5.3", "date": "2026-01-01T00:00:00Z"}
+        header = {"msg_id": msg_id, "msg_type": msg_type, "session": self.session, "username": "", "version": "5.3", "date": DATE}
         await self.socket.write_message(encode_v1("shell", [dumps(header), b"{}", b"{}", dumps(content), *buffers]), binary=True)
         return msg_id
 
@@ -156,7 +156,14 @@ class Browser:
 
     async def run(self, code: str) -> int:
         """Run a cell until reply and idle are there; returns the number of messages."""
-        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False, "stop_on_error": True}
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": True,
+        }
         msg_id = await self.send("execute_request", content)
         count, replied, idle = 0, False, False
         while not (replied and idle):

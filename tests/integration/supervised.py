@@ -33,8 +33,10 @@ class Supervised:
         self.folder = Path(tempfile.mkdtemp(prefix="sv-", dir="/tmp"))
         self.key = uuid.uuid4().hex
         pid = owner or os.getpid()
-        spec = {"simulated": {"park_seconds": 0.05, "seconds_per_gb": 0.05}, "name": "python3", "env": dict(os.environ), "notice_after": 0.05, **spec}
-        told = Spec(kernel_id=str(uuid.uuid4()), argv=argv or PYTHON, cwd="/tmp", key=self.key, owner_pid=pid, owner_started=started(pid), **spec)
+        cost = {"park_seconds": 0.05, "seconds_per_gb": 0.05}
+        spec = {"simulated": cost, "name": "python3", "env": dict(os.environ), "notice_after": 0.05, **spec}
+        owned = {"owner_pid": pid, "owner_started": started(pid)}
+        told = Spec(kernel_id=str(uuid.uuid4()), argv=argv or PYTHON, cwd="/tmp", key=self.key, **owned, **spec)
         (self.folder / "spec.json").write_text(json.dumps(told.to_json()))
         reader, writer = os.pipe()
         with open(self.folder / "supervisor.log", "wb") as log:

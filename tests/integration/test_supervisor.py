@@ -185,7 +185,10 @@ def test_a_refused_lease_is_an_error_in_the_cell(own: Supervised, dialer: Dialer
 
 def test_a_kernel_that_dies_says_why_closes_its_cells_and_starts_again_in_place(own: Supervised, dialer: Dialer) -> None:
     client = own.client()
-    dying, queued = client.execute(CPU + "import os, sys; print('last words', file=sys.__stderr__, flush=True); os._exit(3)"), client.execute(CPU + "1")
+    dying, queued = (
+        client.execute(CPU + "import os, sys; print('last words', file=sys.__stderr__, flush=True); os._exit(3)"),
+        client.execute(CPU + "1"),
+    )
     assert "exit code 3" in collect_reply(client, dying, PATIENCE)["evalue"]
     assert collect_reply(client, queued, PATIENCE)["status"] == "aborted"
     state = dialer.until(lambda s: not s.alive)
@@ -226,8 +229,17 @@ def test_comm_buffers_pass_both_ways_untouched(shared: Supervised) -> None:
     )
     dialer.outputs("comm", dialer.execute("comm", code))
     buffers = [os.urandom(5_000_000), bytes(10), b""]
-    for at, (msg_type, content) in enumerate([("comm_open", {"comm_id": "c", "target_name": "echo", "data": {}}), ("comm_msg", {"comm_id": "c", "data": {}})]):
-        header = {"msg_id": f"comm-{at}", "msg_type": msg_type, "session": "comm", "username": "", "version": "5.3", "date": "2026-01-01T00:00:00Z"}
+    for at, (msg_type, content) in enumerate(
+        [("comm_open", {"comm_id": "c", "target_name": "echo", "data": {}}), ("comm_msg", {"comm_id": "c", "data": {}})]
+    ):
+        header = {
+            "msg_id": f"comm-{at}",
+            "msg_type": msg_type,
+            "session": "comm",
+            "username": "",
+            "version": "5.3",
+            "date": "2026-01-01T00:00:00Z",
+        }
         parts = [json.dumps(part).encode() for part in (header, {}, {}, content)]
         dialer.send("in", [*parts, *(buffers if at else [])], session="comm", channel="shell", m=None)
     while True:
@@ -292,7 +304,9 @@ def test_output_of_a_cell_survives_its_gateway_whole_and_once(shared: Supervised
     rest = second.outputs("lab", msg_id)
     numbers = [*seen, *(number for number, _, _ in rest)]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "no number twice, none missing"
-    text = "".join(json.loads(c)["text"] for c in seen.values() if "text" in c) + "".join(c["text"] for _, kind, c in rest if kind == "stream")
+    text = "".join(json.loads(c)["text"] for c in seen.values() if "text" in c) + "".join(
+        c["text"] for _, kind, c in rest if kind == "stream"
+    )
     assert text.split() == [str(i) for i in range(20)]
 
 
@@ -356,7 +370,15 @@ def test_the_gpu_magic_socket_answers_and_refuses_nonsense(own: Supervised, dial
         assert ask('{"do": "hold", "seconds": 60}')["ok"]
         assert 50 < dialer.until(lambda s: s.lease.hold_for > 0).lease.hold_for <= 60
         assert ask('{"do": "release"}')["reason"] == "not_holding"
-        for nonsense in ("", "[]", "{", '{"do": 7}', '{"do": "hold", "seconds": "x"}', '{"do": "hold", "seconds": -1}', '{"do": "hold", "seconds": NaN}'):
+        for nonsense in (
+            "",
+            "[]",
+            "{",
+            '{"do": 7}',
+            '{"do": "hold", "seconds": "x"}',
+            '{"do": "hold", "seconds": -1}',
+            '{"do": "hold", "seconds": NaN}',
+        ):
             assert not ask(nonsense)["ok"], nonsense
 
 
