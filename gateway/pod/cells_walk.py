@@ -263,7 +263,7 @@ class Walker(Calls):
         builtin = isinstance(source, ast.Name) and self.unbound(name) and known.builtin(name)
         if name in known.INERT_DECORATORS and (builtin or name in ("setter", "getter", "deleter") or self.module_root(source)):
             holds = name == "wraps" or "cache" in name
-            return Value(OBJECT if holds else value.kind, value.why, value.deps | decorator.deps)
+            return Value(OBJECT if holds else value.kind, value.why or decorator.why, value.deps | decorator.deps)
         value = self.handed_on(value)
         result = self.called(decorator, [value], name, builtin=builtin, keeps=self._keeps(source))
         return Value(OBJECT, result.why or value.why, result.deps | value.deps)
