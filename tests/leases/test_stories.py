@@ -15,6 +15,8 @@ from .world import Kernel, World
 MOVING = (Phase.RESUMING, Phase.PARKING)
 SECONDS = st.sampled_from([0.0, 0.5, 1.0, 3.0, 10.0, 60.0, 300.0])
 RUNGS = st.sampled_from([Rung.ANYWHERE, Rung.ANYWHERE, Rung.SAME_GPU, Rung.EXCLUSIVE])
+USERS = st.sampled_from(["ana", "bo"])
+COUNTS = st.sampled_from([0, 1, 1, 1, 1, 2, 2, 3, 9])
 POLICIES = st.builds(
     Policy,
     idle_timeout=st.sampled_from([None, 0.0, 5.0, 120.0]),
@@ -31,14 +33,30 @@ POLICIES = st.builds(
 class Stories(RuleBasedStateMachine):
     """Orders and states travel one by one, when a rule says so; meanwhile anything happens."""
 
-    @initialize(policy=POLICIES, rungs=st.lists(RUNGS, min_size=1, max_size=4), nodes=st.integers(1, 2))
-    def begin(self, policy: Policy, rungs: list[Rung], nodes: int) -> None:
+    @initialize(
+        policy=POLICIES, rungs=st.lists(RUNGS, min_size=1, max_size=4), nodes=st.integers(1, 2),
+        kernels=st.lists(st.tuples(USERS, COUNTS, RUNGS, st.booleans()), max_size=4),
+    )  # fmt: skip
+    def begin(self, policy: Policy, rungs: list[Rung], nodes: int, kernels: list[tuple[str, int, Rung, bool]]) -> None:
+        """``kernels`` were there before the story: single steps reach a parked state too rarely."""
         self.world = World(gpus=0, auto=False, policy=policy)
         self.nodes = [f"node{i}" for i in range(nodes)]
         self.rungs = {f"{node}-{i}": rung for node in self.nodes for i, rung in enumerate(rungs)}
         self.n = 0
         for uuid, rung in self.rungs.items():
             self.world.tell(GpuSeen(Gpu(uuid, uuid.split("-")[0], rung=rung)))
+        for user, count, rung, released in kernels:
+            self.a_kernel_is_born(user, count, self.n)
+            kernel = self.world.kernels[f"k{self.n}"]
+            if count:
+                self.world.run(kernel.kernel_id)
+                self.world.settle()
+            if released and kernel.running:
+                kernel.release_asked += 1
+                kernel.running = 0
+                self.world.says(kernel)
+                self.world.settle()
+            self.world.becomes(kernel.kernel_id, rung)
 
     def pick(self, i: int, which=lambda kernel: True) -> Kernel | None:
         kernels = [kernel for kernel in self.world.kernels.values() if which(kernel)]
@@ -47,7 +65,7 @@ class Stories(RuleBasedStateMachine):
     # users
 
     @precondition(lambda self: len(self.world.kernels) < 7)
-    @rule(user=st.sampled_from(["ana", "bo"]), count=st.sampled_from([0, 1, 1, 1, 1, 2, 2, 3, 9]), node=st.integers(0, 1))
+    @rule(user=USERS, count=COUNTS, node=st.integers(0, 1))
     def a_kernel_is_born(self, user: str, count: int, node: int) -> None:
         self.n += 1
         self.world.kernel(f"k{self.n}", user, count, self.nodes[node % len(self.nodes)])
@@ -107,7 +125,7 @@ class Stories(RuleBasedStateMachine):
 
     @rule(i=st.integers(0, 6), rung=RUNGS)
     def what_a_state_allows_changes(self, i: int, rung: Rung) -> None:
-        if kernel := self.pick(i, lambda kernel: kernel.rung is not rung):
+        if kernel := self.pick(i, lambda kernel: kernel.gpus or kernel.home):
             self.world.becomes(kernel.kernel_id, rung)
 
     @rule(i=st.integers(0, 6), cell=st.booleans())
