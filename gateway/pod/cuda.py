@@ -88,6 +88,10 @@ class CudaDevice(Device):
 
     # what it is
 
+    @property
+    def known(self) -> bool:  # type: ignore[override]
+        return self._missing is not None
+
     def probe(self) -> tuple[Rung, str]:
         of = self._missing, self._facts, tuple(self._gpus), self._visible
         if self._word is None or self._word[0] != of:

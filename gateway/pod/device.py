@@ -19,6 +19,7 @@ Done = Callable[[Optional[DeviceError], int], None]  # (error, bytes that were m
 class Device(ABC):
     """The GPUs of one kernel, as the driver lets its parent handle them."""
 
+    known = True  # False: ``probe`` can't tell yet
     alarm = ""  # a driver call that doesn't come back, as people are told of it; "" where all is well
 
     @abstractmethod

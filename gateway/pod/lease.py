@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable, Optional
 
 from ..protocol.errors import DeviceError, ExecutingError, LeaseError
-from ..protocol.model import LeaseState, Phase
+from ..protocol.model import LeaseState, Phase, Rung
 from .device import Device
 from .gate import Effect, Gate
 from .messages import seconds
@@ -101,6 +101,9 @@ class Lease:
             raise LeaseError("This kernel holds no GPU now.", reason="not_holding")
         if self._gate.lost:
             raise LeaseError("Only a restart of this kernel frees its GPU: its GPU state is lost.", reason="state_lost")
+        rung, why = self._device.probe()
+        if rung is Rung.EXCLUSIVE and self._state.gpus:
+            raise LeaseError(f"This kernel keeps its GPU until it ends or is restarted: {why}.", reason="exclusive")
         self._hold_until = 0.0
         self._state.release_asked += 1
         self._changed()
@@ -124,7 +127,8 @@ class Lease:
         state.idle_for = None if state.executing else now - self._idle_since
         state.hold_for = max(0.0, self._hold_until - now)
         state.alarm = self._device.alarm
-        state.rung, state.rung_reason = self._device.probe()
+        rung, state.rung_reason = self._device.probe()
+        state.rung = rung if self._device.known else ""
         return state
 
     # inside
