@@ -14,6 +14,7 @@ def test_a_cell_that_waits_shows_a_line_that_counts_and_an_interrupt_ends_it(not
     second = notebook("%%gpu\nprint('got it')", "print('behind it')")
     second.run_all()
     shown = second.until(0, "GPU")
+    second.until_status("busy")
     second.page.wait_for_function("before => document.querySelector('.jp-OutputArea-output').innerText !== before", arg=shown)
     second.interrupt()
     text = second.until(0, "KeyboardInterrupt")
