@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import socket
 import tempfile
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 from gateway.protocol.model import KernelState
 
@@ -21,12 +23,12 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
     """Its own shell for each test, without history on disk."""
     monkeypatch.delenv("ELASTIC_SUPERVISOR", raising=False)
     InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance()
-    shell.history_manager.enabled = False
+    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     shell.run_line_magic("load_ext", "gateway.magics")
     yield shell
     shell.run_line_magic("unload_ext", "gateway.magics")
     InteractiveShell.clear_instance()
+    atexit.unregister(shell.atexit_operations)
 
 
 class Supervisor:
