@@ -91,7 +91,8 @@ class Lease:
         self._changed()
         if not duration:
             return "The GPU goes back after its idle time again."
-        return f"The GPU stays with this kernel for {seconds(duration)} from its next GPU cell on, as far as the admin's maximum allows."
+        begins = "" if self._gate.rest is Phase.HOLDING else ", once it has one"
+        return f"The GPU stays with this kernel for {seconds(duration)}{begins}, as far as the admin's maximum allows."
 
     def release(self) -> str:
         """Give the GPU back now. Raises ``ExecutingError`` while a cell runs, ``LeaseError`` where none is held."""

@@ -15,12 +15,15 @@ PIECE = 1 << 20  # characters of one stream message to a browser
 
 
 class Messages:
-    """Makes messages with a session of its own, as ``[header, parent, metadata, content]``."""
+    """Makes messages as ``[header, parent, metadata, content]``.
+
+    ``session`` is to be the kernel's own: JupyterLab skips what it is still handling whenever that id changes.
+    """
 
     def __init__(self) -> None:
-        self._session = uuid.uuid4().hex
+        self.session = uuid.uuid4().hex
         self._count = 0
-        self.prefix = self._session + "_"  # of every msg_id made here: how replies to own requests are known
+        self.prefix = uuid.uuid4().hex + "_"  # of every msg_id made here: how replies to own requests are known
 
     def make(
         self, msg_type: str, content: dict[str, Any], parent: Optional[Part] = None, metadata: Optional[dict[str, Any]] = None
@@ -31,7 +34,7 @@ class Messages:
             "msg_id": f"{self.prefix}{self._count}",
             "msg_type": msg_type,
             "username": "elastic",
-            "session": self._session,
+            "session": self.session,
             "date": datetime.now(timezone.utc).isoformat().replace("+00:00", "Z"),
             "version": "5.4",
         }

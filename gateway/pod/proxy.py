@@ -321,6 +321,7 @@ class Proxy:
         if envelope[:1] == OWN:
             if parent.get("msg_type") == "kernel_info_request" and not self.gate.ready:
                 self._answered_info = True
+                self.state.session = self.messages.session = str(loads(parts[0]).get("session") or self.messages.session)
                 if self._iopub_live:
                     self._kernel_ready()
             self.aside.replied(str(parent.get("msg_id")))
@@ -353,7 +354,8 @@ class Proxy:
             return  # meant for us: the front says its own welcome
         if msg_type == "execute_input":
             self.apply(self.gate.begins(str(loads(parts[1]).get("msg_id"))))
-        if msg_type == "status" and loads(parts[3]).get("execution_state") == "idle":
+        idle = msg_type == "status" and loads(parts[3]).get("execution_state") == "idle"
+        if idle:
             msg_id = str(loads(parts[1]).get("msg_id"))
             waiting = self._idle.idle(msg_id, running=msg_id in self.gate.in_flight)
             if waiting is not None:
@@ -361,6 +363,8 @@ class Proxy:
         self.front.publish(parts, wrapped=frames)
         for piece in self.messages.pieces(parts) if msg_type == "stream" else [parts]:
             self.link.publish("iopub", piece, msg_type)
+        if idle and self.gate.held:  # of another request: a front end shows the newest status, and a cell still waits
+            self.publish(self.messages.status("busy", self.gate.held[0].parts[0]), "status")
 
     def publish(self, parts: list[Part], msg_type: str) -> None:
         """A message of our own, on iopub to everybody."""

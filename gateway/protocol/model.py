@@ -139,6 +139,7 @@ class KernelState(_Json):
     reason: str = ""  # why it ended, with its last words: for people
     starts: int = 0  # how often a kernel process was started under this supervisor
     pid: int = 0
+    session: str = ""  # the kernel process's own session id, which whoever speaks in its place must use
     in_flight: int = 0  # requests sent to the kernel and not yet answered
     held: int = 0  # cells at the gate
     sessions: int = 0  # browsers attached

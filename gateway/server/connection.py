@@ -17,12 +17,13 @@ from ..protocol import websocket as ws
 from ..protocol.errors import WireError
 from ..protocol.wire import Part, loads
 from .frames import BINARY, PING, TEXT, FrameWriter
-from .messages import Said, failure, status
+from .messages import Said, failure, spoken_as, status
 
 if TYPE_CHECKING:
     from ..broker.link import KernelLink
 
 EARLY_BYTES = 64 << 20  # what one browser may send before its kernel has come up
+GOING_AWAY = 1001  # websocket close code of a page that is left
 TRY_AGAIN = 1013  # websocket close code: come back later
 
 _MARK = struct.Struct("!IQ")  # in our pings: which attachment, up to which number
@@ -74,7 +75,8 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
             return
         self.over = True
         if self.link is not None:
-            self.link.detach(self.session_id, forget=not self.named, subscriber=self)
+            left = self.websocket_handler.close_code == GOING_AWAY  # a page that was closed or loaded anew never comes back as itself
+            self.link.detach(self.session_id, forget=left or not self.named, subscriber=self)
             self.link = None
         self.kernel_manager.left(self)
 
@@ -139,7 +141,7 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
     def say(self, *said: Said) -> None:
         """What the gateway itself has to say: number 0, never acknowledged, never repeated."""
         for channel, parts in said:
-            self._writer.send(*self._encode(0, channel, parts))
+            self._writer.send(*self._encode(0, channel, spoken_as(parts, self.kernel_manager.spoken)))
 
     def cancel_early(self, ename: str, evalue: str) -> None:
         """End the cells that wait for the kernel to come up; other requests go on waiting."""

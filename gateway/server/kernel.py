@@ -51,6 +51,7 @@ class ElasticKernelManager(ServerKernelManager):
         self.obituary = ("KernelDied", "The kernel has not been started.")
         self.link: KernelLink | None = None
         self._state = KernelState()
+        self._session = ""
         self._deaf: list[Callable[[], None]] = []  # what ends our listening to the link
         self._worked = False  # the process that runs now (or ran last) has answered once
 
@@ -71,6 +72,11 @@ class ElasticKernelManager(ServerKernelManager):
         return utcnow()
 
     # what the mapping kernel manager asks
+
+    @property
+    def spoken(self) -> str:
+        """The kernel's own session id, "" while it isn't known."""
+        return self._session
 
     @property
     def pending(self) -> bool:
@@ -310,6 +316,7 @@ class ElasticKernelManager(ServerKernelManager):
 
     def _on_state(self, link: KernelLink, state: KernelState) -> None:
         before, self._state = self._state, state
+        self._session = state.session or self._session
         for websocket in list(self.websockets):
             if websocket.link is None:  # the line is new, or was broken and is mended
                 websocket.attach(link)
@@ -334,7 +341,7 @@ class ElasticKernelManager(ServerKernelManager):
         """The process has ended unasked; the supervisor has closed its cells with the reason."""
         if self._restarter is not None and self._restarter.died(self._worked):
             for websocket in list(self.websockets):
-                websocket.say(status("autorestarting"))
+                websocket.say(status("restarting"))
         else:
             self._give_up(KernelDied(self._state.reason))
 

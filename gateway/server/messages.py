@@ -30,8 +30,13 @@ def message(msg_type: str, content: dict[str, Any], parent: Part = b"{}") -> lis
     return [dumps(header), bytes(parent), b"{}", dumps(content)]
 
 
+def spoken_as(parts: list[Part], session: str) -> list[Part]:
+    """The same message under a kernel's own session id: JupyterLab skips what it is still handling whenever that id changes."""
+    return [dumps({**loads(parts[0]), "session": session}), *parts[1:]] if session else parts
+
+
 def status(state: str, parent: Part = b"{}") -> Said:
-    """A kernel's state as front ends show it: starting, restarting, autorestarting, dead, busy, idle."""
+    """A kernel's state as front ends show it: starting, restarting, dead, busy, idle (JupyterLab knows no others)."""
     return "iopub", message("status", {"execution_state": state}, parent)
 
 

@@ -218,7 +218,7 @@ def test_a_kernel_that_dies_says_why_and_comes_back(gateway):
         cell = browser.run("import os; os._exit(3)")
         assert cell.status == "error"
         assert "exit code 3" in cell.evalue
-        browser.wait(lambda m: m["content"].get("execution_state") == "autorestarting")
+        browser.wait(lambda m: m["content"].get("execution_state") == "restarting")
         assert "exit code 3" in kernel.call("GET").json()["reason"]
         assert browser.run("print('back')").out == "back\n"
 

@@ -32,6 +32,7 @@ class Socket:
     """What a tornado handler is to a connection; ``frames()`` takes apart what was written."""
 
     def __init__(self, protocol: str | None) -> None:
+        self.close_code: int | None = None
         self.selected_subprotocol = protocol
         self.ws_connection: Any = self
         self.stream = Stream()
@@ -120,7 +121,7 @@ class Kernel(Configurable):
     def __init__(self, link: Link | None = None, dead: bool = False) -> None:
         super().__init__(parent=Mapping())
         self.kernel_id, self.link = "k1", link
-        self.dead = dead
+        self.dead, self.spoken = dead, ""
         self.obituary = ("LaunchError", "it has no legs")
         self.gone: list[Any] = []
 

@@ -13,6 +13,7 @@ import traitlets
 
 from gateway.protocol import websocket as ws
 from gateway.server.connection import EARLY_BYTES, TRY_AGAIN, ElasticWebsocketConnection
+from gateway.server.messages import status
 
 from .doubles import Kernel, Link, Socket, reply, request, turn
 
@@ -347,3 +348,13 @@ def test_a_malformed_message_is_dropped_and_the_next_one_passes(protocol, caplog
     story(protocol, tell, link)
     assert len([r for r in caplog.records if r.levelname == "WARNING"]) <= 1, "no flood in the log"
     assert all(len(r.getMessage()) < 300 for r in caplog.records)
+
+
+def test_what_the_gateway_says_carries_the_kernels_own_session_id() -> None:
+    async def tell(connection: Connection, socket: Socket, kernel: Kernel) -> None:
+        kernel.spoken = "of-the-kernel"
+        connection.say(status("restarting"))
+        await turn()
+        assert socket.messages()[-1]["header"]["session"] == "of-the-kernel"
+
+    story(ws.V1, tell, Link())
