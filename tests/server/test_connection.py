@@ -355,6 +355,16 @@ def test_what_the_gateway_says_carries_the_kernels_own_session_id() -> None:
         kernel.spoken = "of-the-kernel"
         connection.say(status("restarting"))
         await turn()
-        assert socket.messages()[-1]["header"]["session"] == "of-the-kernel"
+        assert socket.messages()[-1]["session"] == "of-the-kernel"
 
     story(ws.V1, tell, Link())
+
+
+def test_a_page_that_is_left_gives_up_its_place_at_once() -> None:
+    async def tell(connection: Connection, socket: Socket, kernel: Kernel) -> None:
+        socket.close_code = 1001
+        connection.disconnect()
+
+    link = Link()
+    story(ws.V1, tell, link)
+    assert ("detach", "s1", True) in link.told
