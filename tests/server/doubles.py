@@ -82,7 +82,7 @@ class Socket:
             else:
                 channel, parts = ws.decode_legacy(payload.decode() if opcode == 1 else payload)
             header, parent, _, content, *buffers = map(bytes, parts)
-            found.append({"channel": channel, "type": json.loads(header)["msg_type"], "session": json.loads(header).get("session"), "parent": json.loads(parent).get("msg_id"),
+            found.append({"channel": channel, "type": json.loads(header)["msg_type"], "parent": json.loads(parent).get("msg_id"),
                           "content": json.loads(content), "buffers": buffers})  # fmt: skip
         return found
 

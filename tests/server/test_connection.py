@@ -355,7 +355,8 @@ def test_what_the_gateway_says_carries_the_kernels_own_session_id() -> None:
         kernel.spoken = "of-the-kernel"
         connection.say(status("restarting"))
         await turn()
-        assert socket.messages()[-1]["session"] == "of-the-kernel"
+        _, parts = ws.decode_v1(socket.frames()[-1][1])
+        assert json.loads(bytes(parts[0]))["session"] == "of-the-kernel"
 
     story(ws.V1, tell, Link())
 
