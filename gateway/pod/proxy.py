@@ -77,6 +77,7 @@ class Proxy:
         self._closing = self._restarting = self._ending = False
         self._busy_since = time.monotonic()
         self._idle: IdleWatch[tuple[Request, list[Part], list[Part]]] = IdleWatch(time.monotonic())
+        self._probe: Optional[tuple[str, frozenset[str]]] = None  # a question of ours, and the cells whose idle it is asked for
         self._iopub_live = False
         self._nudge: Optional[Timer] = None
         self._kernel_started()
@@ -132,6 +133,7 @@ class Proxy:
         self.state.alive, self.state.ready, self.state.exit_code, self.state.pid = True, False, None, child.pid
         self.state.starts = self.process.starts
         self._closing = self._restarting = self._iopub_live = False
+        self._probe = None
         self._killed = ""
         self.back = Back(self.context, self.reactor, self.process.info, self.signer, self._answered, self._published)
         if child.pidfd is not None:
@@ -333,7 +335,7 @@ class Proxy:
         self.changed()
         if request is not None and request.msg_type == CELL:
             self._touch()
-            if not self._idle.replied(request.msg_id, (request, envelope, parts)):
+            if not self._idle.replied(request.msg_id, (request, envelope, parts), time.monotonic()):
                 return
         self._route(channel, envelope, parts, "reply")
 
@@ -351,6 +353,10 @@ class Proxy:
             if self._answered_info:
                 self._kernel_ready()
         if msg_type == "iopub_welcome" or self.messages.prefix.encode() in bytes(parts[1]):
+            if self._probe and loads(parts[1]).get("msg_id") == self._probe[0]:
+                for lost in self._idle.give_up(self._probe[1]):
+                    log.warning("the idle of a cell was lost; told in the kernel's place")
+                    self._close(*lost)
             return  # meant for us: the front says its own welcome
         if msg_type == "execute_input":
             self.apply(self.gate.begins(str(loads(parts[1]).get("msg_id"))))
@@ -440,9 +446,11 @@ class Proxy:
             self._reap()
         if self.gate.yielding and (self.lease.state().idle_for or 0.0) > YIELD_SECONDS:
             self.apply(self.gate.go_on())
-        for lost in self._idle.lost(time.monotonic()):
-            log.warning("the idle of a cell was lost; told in the kernel's place")
-            self._close(*lost)
+        overdue = self._idle.overdue(time.monotonic())
+        if overdue and self.gate.ready and (self._probe is None or self._probe[1] != overdue):
+            probe = self.messages.make("kernel_info_request", {})  # what it publishes comes after all that was published before
+            self._probe = str(loads(probe[0])["msg_id"]), overdue
+            self.back.send("shell", OWN, probe)
 
     def _close(self, request: Request, envelope: list[Part], parts: list[Part]) -> None:
         """A reply whose idle won't come: send both."""

@@ -458,3 +458,14 @@ def test_the_plain_ports_can_be_encrypted() -> None:
         client.stop_channels()
     finally:
         supervised.end()
+
+
+def test_a_large_output_after_a_long_silence_is_there_before_its_reply(shared: Supervised) -> None:
+    dialer = shared.dial()
+    dialer.send("attach", session="large", after=None, window=1 << 20)
+    dialer.wait("attached")
+    msg_id = dialer.execute("large", CPU + "import time; time.sleep(2.2); print('x' * 60_000_000)")
+    outputs = dialer.outputs("large", msg_id)
+    kinds = [kind for _, kind, _ in outputs]
+    assert sum(len(content["text"]) for _, kind, content in outputs if kind == "stream" and content["name"] == "stdout") == 60_000_001
+    assert kinds.index("execute_reply") > max(at for at, kind in enumerate(kinds) if kind == "stream")
