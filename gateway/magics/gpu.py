@@ -39,6 +39,10 @@ def gpu(line: str) -> None:
     print(answer.get("message") or describe(answer))
 
 
+def _given(argument: str) -> str:
+    return f"{argument!r} isn't one" if argument else "none was given"
+
+
 def read(line: str) -> tuple[str, dict[str, Any]]:
     """``(do, fields)`` of a request to the supervisor. Raises IPython's ``UsageError``, which is shown as one sentence."""
     word, *rest = line.split() or [""]
@@ -46,12 +50,12 @@ def read(line: str) -> tuple[str, dict[str, Any]]:
     if word == "hold":
         length = duration(argument)
         if length is None:
-            raise _usage(f"%gpu hold needs a time such as 90s, 30m, 2h or 1h30m, a year at most; {argument or 'nothing'!r} isn't one.")
+            raise _usage(f"%gpu hold needs a time such as 90s, 30m, 2h or 1h30m, a year at most; {_given(argument)}.")
         return "hold", {"seconds": length}
     if word == "simulate":
         amount = size(argument)
         if amount is None:
-            raise _usage(f"%gpu simulate needs an amount of memory such as 500MB or 4GB; {argument or 'nothing'!r} isn't one.")
+            raise _usage(f"%gpu simulate needs an amount of memory such as 500MB or 4GB; {_given(argument)}.")
         return "simulate", {"bytes": amount}
     if argument or word not in ("", "status", "release", "on", "off"):
         raise _usage(f"%gpu doesn't know {line.strip()!r}. It knows: {USAGE}")

@@ -61,7 +61,7 @@ def magic(proxy: Proxy, asked: dict[str, Any]) -> dict[str, Any]:
     elif do == "mode":
         enabled = asked["mode"] == "on"
         proxy.apply(proxy.gate.switch(enabled))
-        message = "Cells that need a GPU wait for one." if enabled else "No cell of this kernel asks for a GPU any more, until %gpu on."
+        message = "Cells that need a GPU ask for it again." if enabled else "No cell of this kernel asks for a GPU any more, until %gpu on."
     elif do == "simulate":
         if not isinstance(proxy.device, Simulated):
             raise BadRequest("This machine's GPUs are real: nothing is simulated.")

@@ -178,7 +178,7 @@ class Gate:
 
     def interrupt(self) -> list[Effect]:
         """Stop: ends what waits, and what runs. Of the cells that wait the first is interrupted, the rest aborted."""
-        effects = self._clear(lambda request: Fail(request, "KeyboardInterrupt", "Interrupted while waiting."))
+        effects = self._clear(lambda request: Fail(request, "KeyboardInterrupt", "Interrupted while it waited: the cell did not run."))
         if any(request.msg_type not in PASSING for request in self.in_flight.values()) or not effects:
             effects.append(Signal())
         first: dict[str, Request] = {}

@@ -174,7 +174,8 @@ class Proxy:
         log.info("kernel process %d ended: %s", child.pid, self.state.reason or "as asked")
         for answered in self._idle.rest():
             self._close(*answered)
-        self.apply(self.gate.gone(self.state.reason, asked=self._closing))
+        told = f"{self.state.reason}\nWhat was in its memory is gone." if self.state.reason else ""
+        self.apply(self.gate.gone(told, asked=self._closing))
         self.lease.kernel_gone()
         self.aside.forget()
         self.cells.reset()

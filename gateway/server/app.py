@@ -156,7 +156,10 @@ class ElasticGatewayApp(ServerApp):
 
     def init_configurables(self) -> None:
         super().init_configurables()
-        self.broker = embed.make_broker(self, self.kernel_manager)
+        try:
+            self.broker = embed.make_broker(self, self.kernel_manager)
+        except ElasticError as exc:
+            self._stop_here(exc)
         if "database_filepath" not in self.config.get("SessionManager", {}):
             self.session_manager.database_filepath = embed.session_file(self.broker)
 

@@ -52,6 +52,7 @@ class ElasticKernelManager(ServerKernelManager):
         self.link: KernelLink | None = None
         self._state = KernelState()
         self._session = ""
+        self.farewell = "the kernel was shut down"
         self._deaf: list[Callable[[], None]] = []  # what ends our listening to the link
         self._worked = False  # the process that runs now (or ran last) has answered once
 
@@ -121,11 +122,11 @@ class ElasticKernelManager(ServerKernelManager):
 
     @emit_kernel_action_event(success_msg="Kernel {kernel_id} was shutdown.")
     async def shutdown_kernel(self, now: bool = False, restart: bool = False) -> None:
-        """End process and supervisor. Its browsers are told at once."""
+        """End process and supervisor. Its browsers are told at once, ``farewell``."""
         self.shutting_down = True
         if self._restarter is not None:
             self._restarter.cancel()
-        self.close_websockets(CLOSE_KERNEL_GONE, "the kernel was shut down", dead=True)
+        self.close_websockets(CLOSE_KERNEL_GONE, self.farewell, dead=True)
         if self.provisioner is not None:
             try:
                 await self._end_process(0.0 if now else self.shutdown_wait_time, restart=False)

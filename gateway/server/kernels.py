@@ -202,6 +202,7 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         connections = self._kernel_connections.get(kernel_id, 0)
         if idle <= timedelta(seconds=timeout) or (busy and not self.cull_busy) or (connections and not self.cull_connected):
             return
+        kernel.farewell = f"the kernel was culled after {idle.seconds} s without work (cull_idle_timeout)"
         self.log.warning("Culling kernel %s: %s for %d s, %d connections.", kernel_id, kernel.execution_state, idle.seconds, connections)
         await self.shutdown_kernel(kernel_id)
 
