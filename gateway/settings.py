@@ -6,7 +6,6 @@ decide anything: it only says what the administrator wants.
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
@@ -37,6 +36,9 @@ def machine_config() -> Config:
     return config
 
 
+MOST = 1e15  # of anything; more is a slip of the keyboard, and arithmetic would stumble over it
+
+
 class Seconds(Float):
     """A duration: finite and not negative, or None where that has a meaning."""
 
@@ -49,9 +51,9 @@ class Seconds(Float):
         value = super().validate(obj, value)
         if value is None:
             return value
-        if not math.isfinite(value) or value < self.min:
+        if not self.min <= value <= MOST:  # NaN is neither
             never = ", or None" if self.allow_none else ""
-            raise TraitError(f"{type(obj).__name__}.{self.name} is {value}: it must be {self.min:g} or more {self.unit}{never}.")
+            raise TraitError(f"{type(obj).__name__}.{self.name} is {str(value)[:40]}: it must be {self.min:g} or more {self.unit}{never}.")
         return value
 
 
@@ -78,8 +80,8 @@ class Count(Int):
 
     def validate(self, obj: Any, value: Any) -> Any:
         value = super().validate(obj, value)
-        if value is not None and value < self.min:
-            raise TraitError(f"{type(obj).__name__}.{self.name} is {value}: it must be {self.min} or more.")
+        if value is not None and not self.min <= value <= MOST:
+            raise TraitError(f"{type(obj).__name__}.{self.name} is {str(value)[:40]}: it must be {self.min} or more, and {MOST:g} at most.")
         return value
 
 

@@ -69,7 +69,7 @@ class MagicSocket:
                 answer = {"ok": True, **self._answer(loads(line))}
             except ElasticError as exc:
                 answer = {"ok": False, **exc.to_json()}
-            except (KeyError, TypeError, ValueError) as exc:
+            except (KeyError, TypeError, ValueError, OverflowError) as exc:
                 answer = {"ok": False, **BadRequest(f"not understood: {exc}").to_json()}
             try:
                 caller.sendall(dumps(answer) + b"\n")

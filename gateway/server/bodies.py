@@ -145,7 +145,7 @@ def environment(value: Any, allowed: Collection[str]) -> tuple[dict[str, str], t
 
 
 def _whole(env: dict[str, str], name: str, what: str) -> None:
-    if name in env and not (env[name].isascii() and env[name].isdigit() and len(env[name]) < 6):
+    if name in env and not (env[name].isascii() and env[name].isdigit() and len(env[name]) < 5):
         raise BadRequest(f"env: {name} must be a whole number: {what}.")
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from tornado.iostream import StreamClosedError
 from traitlets import TraitError
 
 from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError, SettingError
-from ..settings import Leases
+from ..settings import MOST, Leases
 from .answers import Handler, rest
 
 BEAT = 15.0  # seconds between two signs of life on an event stream
@@ -147,7 +146,7 @@ class Stream:
 def duration(body: dict[str, Any], name: str) -> float:
     """A number of seconds from a request. Raises ``BadRequest``."""
     value = body.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
         raise BadRequest(f"{name} must be a number of seconds, 0 or more.")
     return float(value)
 
@@ -167,7 +166,7 @@ def change_policy(leases: Leases, changes: dict[str, Any], in_force: Callable[[]
         for name, value in changes.items():
             setattr(leases, name, value)
         in_force()
-    except (TraitError, SettingError) as exc:
+    except (TraitError, SettingError, ArithmeticError, ValueError) as exc:
         for name in changes:
             setattr(leases, name, before[name])
         raise BadRequest(str(exc)) from None

@@ -168,7 +168,10 @@ class ElasticKernelManager(ServerKernelManager):
         self._worked = link.state.ready
         self.ready.set_result(None)
         self.start_restarter()
-        if not link.state.alive:
+        if not link.state.alive and link.state.execution_state == "restarting":
+            self._worked = True  # the gateway before us ended in the middle of a restart that was asked for
+            self._died()
+        elif not link.state.alive:
             self._give_up(KernelDied(link.state.reason or "The kernel process has ended."))
 
     def detach(self) -> None:

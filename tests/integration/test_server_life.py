@@ -209,19 +209,41 @@ def test_a_batch_run_through_the_gateway_ends_also_when_its_kernel_dies(own_mach
         end(gateway)
 
 
-def test_a_batch_run_with_our_client_has_credentials_and_takes_binary_messages(gateway, gateway_machine):
-    script = (
-        "import os, sys, nbformat\nfrom nbclient import NotebookClient\nfrom jupyter_server.gateway.gateway_client import GatewayClient\n"
-        "GatewayClient.instance().url, GatewayClient.instance().auth_token = sys.argv[1], sys.stdin.readline()\n"
-        "code = 'import ipywidgets; from IPython.display import display; display(ipywidgets.Image(value=bytes(9))); print(6 * 7)'\n"
-        "nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])\n"
-        "NotebookClient(nb, kernel_name='elastic', kernel_manager_class='gateway.lab.managers.ElasticGatewayKernelManager').execute()\n"
-        "print(''.join(output.get('text', '') for output in nb.cells[0].outputs))\n"
-    )
-    done = gateway_machine.run(script, gateway.url, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+BATCH = """
+import sys, nbformat
+from jupyter_server.gateway.gateway_client import GatewayClient
+GatewayClient.instance().url, GatewayClient.instance().auth_token = sys.argv[1], sys.stdin.readline()
+manager = "gateway.lab.managers.ElasticGatewayKernelManager"
+cells = [
+    "import ipywidgets, matplotlib.pyplot as plt; from IPython.display import display; display(ipywidgets.Image(value=bytes(9)))",
+    "%matplotlib inline\\nplt.plot([1, 4, 9]); plt.show()",
+    "print(6 * 7)",
+    "1 / 0",
+]
+nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+if sys.argv[2] == "nbclient":
+    from nbclient import NotebookClient
+    NotebookClient(nb, kernel_name="elastic", kernel_manager_class=manager, allow_errors=True).execute()
+else:
+    import papermill
+    nbformat.write(nb, "in.ipynb")
+    try:
+        papermill.execute_notebook("in.ipynb", "out.ipynb", kernel_name="elastic", language="python", kernel_manager_class=manager)
+    except papermill.PapermillExecutionError:
+        nb = nbformat.read("out.ipynb", 4)
+outputs = [output for cell in nb.cells if cell.cell_type == "code" for output in cell.outputs]
+print("".join(output.get("text", "") for output in outputs if output.get("name") == "stdout").strip())
+print("a plot" if any("image/png" in output.get("data", {}) for output in outputs) else "no plot")
+print([output.ename for output in outputs if output.output_type == "error"])
+"""
+
+
+@pytest.mark.parametrize("program", ["nbclient", "papermill"])
+def test_a_batch_run_with_our_client_has_credentials_plots_errors_and_binary_messages(gateway, gateway_machine, program):
+    done = gateway_machine.run(BATCH, gateway.url, program, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     said, complained = done.communicate(gateway.token, timeout=PATIENCE)
     assert done.returncode == 0, complained
-    assert said.strip() == "42"
+    assert said.splitlines() == ["42", "a plot", "['ZeroDivisionError']"], complained
 
 
 def test_a_console_joins_a_gateways_kernel(gateway, gateway_machine):

@@ -103,3 +103,13 @@ def test_a_closed_stream_ends_and_hears_nothing_more():
         assert [text async for text in stream] == []
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("name", ["gpus_per_user", "idle_timeout"])
+def test_a_number_beyond_all_measure_is_refused_and_poisons_nothing(name: str) -> None:
+    leases = Leases()
+    before = policy(leases)
+    with pytest.raises(BadRequest):
+        change_policy(leases, {name: 10**400})
+    assert policy(leases) == before
+    change_policy(leases, {"idle_timeout": 60})
