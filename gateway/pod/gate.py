@@ -29,7 +29,9 @@ class Request:
     msg_id: str
     msg_type: str
     lane: str = ""
-    code: str = ""  # of a cell, with its user expressions
+    code: str = ""  # of a cell
+    expressions: tuple[str, ...] = ()  # its user expressions, which the kernel evaluates after it
+    ticket: Any = None  # what the analysis wants back once the cell has succeeded
     metadata: Optional[dict[str, Any]] = None
     gpu: bool = False
     why: str = ""  # why it needs a GPU

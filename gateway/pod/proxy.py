@@ -217,8 +217,9 @@ class Proxy:
                 self.apply([Fail(request, "ValueError", "An execute_request needs a content with code that is text.")])
                 return
             expressions = content.get("user_expressions") or {}
-            extra = [e for e in expressions.values() if isinstance(e, str)] if isinstance(expressions, dict) else []
-            request.code, request.metadata = "\n".join([content["code"], *extra]), metadata
+            if isinstance(expressions, dict):
+                request.expressions = tuple(each for each in expressions.values() if isinstance(each, str))
+            request.code, request.metadata = content["code"], metadata
         if msg_type not in PASSING:
             self._touch()
         self.apply(self.gate.request(request))
@@ -336,6 +337,8 @@ class Proxy:
         self.changed()
         if request is not None and request.msg_type == CELL:
             self._touch()
+            if loads(parts[3]).get("status") == "ok":
+                self.cells.succeeded(request.ticket)
             if not self._idle.replied(request.msg_id, (request, envelope, parts), time.monotonic()):
                 return
         self._route(channel, envelope, parts, "reply")
@@ -382,10 +385,14 @@ class Proxy:
 
     def _classify(self, request: Request) -> tuple[bool, str]:
         verdict = self.cells.classify(request.code, request.metadata)
+        for expression in request.expressions:
+            verdict = verdict if verdict.needs_gpu else self.cells.classify(expression)
         return verdict.needs_gpu, verdict.why
 
     def _ran(self, request: Request) -> None:
-        self.cells.ran(request.code)
+        request.ticket = self.cells.ran(request.code)
+        for expression in request.expressions:
+            self.cells.ran(expression)
 
     def _expose(self, visible: list[str]) -> None:
         """Before its first GPU cell, a kernel's environment names exactly the devices that it is to see."""

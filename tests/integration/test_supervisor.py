@@ -469,3 +469,17 @@ def test_a_large_output_after_a_long_silence_is_there_before_its_reply(shared: S
     kinds = [kind for _, kind, _ in outputs]
     assert sum(len(content["text"]) for _, kind, content in outputs if kind == "stream" and content["name"] == "stdout") == 60_000_001
     assert kinds.index("execute_reply") > max(at for at, kind in enumerate(kinds) if kind == "stream")
+
+
+def test_a_name_that_held_gpu_data_is_free_again_once_it_was_bound_anew(own: Supervised, dialer: Dialer) -> None:
+    client = own.client()
+    msg_id = client.execute("import ctypes\nx = ctypes.CDLL(None)")
+    dialer.grant()
+    collect(client, msg_id)
+    dialer.until(lambda s: s.lease.phase == Phase.HOLDING and not s.lease.executing)
+    collect(client, client.execute(GPU + "del x\nx = 3"))
+    dialer.until(lambda s: s.starts and not s.lease.executing and not s.in_flight)
+    dialer.order("park")
+    dialer.until(lambda s: s.lease.phase == Phase.PARKED)
+    assert texts(collect(client, client.execute("print(x + 1)"))[1]) == "4\n"
+    assert dialer.state.lease.phase == Phase.PARKED
