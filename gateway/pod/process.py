@@ -5,6 +5,7 @@ Imported before the kernel is started, so it must never import anything slow.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -76,6 +77,14 @@ def wakeup(stop: Callable[[], object]) -> int:
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: stop())
     return reader
+
+
+def give_back() -> None:
+    """Return freed memory to the system, which the C library otherwise keeps for itself."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        pass  # another C library
 
 
 def _free_ports(count: int) -> list[int]:

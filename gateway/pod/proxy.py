@@ -32,7 +32,7 @@ from .link import LINKED, Link
 from .magic import MagicSocket
 from .messages import Messages, error_content
 from .owner import watch_owner
-from .process import KernelProcess, identity, wakeup
+from .process import KernelProcess, give_back, identity, wakeup
 from .reactor import Reactor, Timer
 from .stall import Stalled, progress
 from .waiting import Waiting
@@ -40,6 +40,7 @@ from .waiting import Waiting
 log = logging.getLogger("supervisor")
 
 OWN = [b"S"]  # envelope of the supervisor's own requests
+BULK = 4 << 20  # bytes of one message from which on memory is worth giving back to the system
 YIELD_SECONDS = 0.5  # after a cell, for the broker to take a GPU that it had asked back meanwhile
 GRACE = 3.0  # seconds between SIGTERM and SIGKILL at the end
 QUIET = 5.0  # seconds for an idle kernel to let go of what it caches
@@ -66,6 +67,7 @@ class Proxy:
         private(str(folder / "link"))
         self.link.on_request, self.link.state = self._request, self.snapshot
         self.link.on_order, self.link.on_call = (lambda order: obey(self, order)), (lambda asked: call(self, asked))
+        self._bulky = False  # something large has passed since memory was last given back
         self._stalled = Stalled(spec.stall_seconds)
         self.waiting = Waiting(
             self.reactor, self.gate, self.messages, self.publish, spec.notice_after,
@@ -371,6 +373,7 @@ class Proxy:
             if waiting is not None:
                 self._route("shell", waiting[1], waiting[2], "reply")
         self.front.publish(parts, wrapped=frames)
+        self._bulky = self._bulky or len(parts[3]) > BULK
         for piece in self.messages.pieces(parts) if msg_type == "stream" else [parts]:
             self.link.publish("iopub", piece, msg_type)
         if idle and self.gate.held:  # of another request: a front end shows the newest status, and a cell still waits
@@ -454,6 +457,9 @@ class Proxy:
             self._reap()
         if self.gate.yielding and (self.lease.state().idle_for or 0.0) > YIELD_SECONDS:
             self.apply(self.gate.go_on())
+        if self._bulky and self.link.sessions.held_bytes < BULK:
+            self._bulky = False
+            give_back()
         overdue = self._idle.overdue(time.monotonic())
         if overdue and self.gate.ready and (self._probe is None or self._probe[1] != overdue):
             probe = self.messages.make("kernel_info_request", {})  # what it publishes comes after all that was published before
