@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import stat
+import time
 from pathlib import Path
 
 from jupyter_core.paths import jupyter_runtime_dir
@@ -41,7 +42,7 @@ class Places:
         with open(os.open(self.root / "generation", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             text = file.read().strip()
-            number = int(text) + 1 if text.isdigit() else 1
+            number = int(text) + 1 if text.isdigit() else int(time.time())  # a torn file: above all that was ever counted, too
             file.seek(0)
             file.write(f"{number}\n")
             file.truncate()

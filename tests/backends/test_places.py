@@ -52,6 +52,17 @@ def test_a_path_too_long_for_sockets_is_told_or_avoided(tmp_path: Path, monkeypa
 
 def test_generations_grow_over_restarts(tmp_path: Path) -> None:
     root = str(tmp_path / "e")
-    assert [Places(root).next_generation() for _ in range(3)] == [1, 2, 3]
-    (tmp_path / "e/generation").write_text("torn")
-    assert Places(root).next_generation() == 1
+    first = Places(root).next_generation()
+    assert [Places(root).next_generation() for _ in range(2)] == [first + 1, first + 2]
+
+
+@pytest.mark.parametrize("left", ["", "torn", "12x"])
+def test_a_torn_generation_file_never_makes_a_gateway_older_than_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    monkeypatch.setattr(places_module.time, "time", lambda: 1000.5)
+    places = Places(str(tmp_path / "e"))
+    assert [places.next_generation() for _ in range(3)] == [1000, 1001, 1002]
+    (tmp_path / "e/generation").write_text(left)
+    monkeypatch.setattr(places_module.time, "time", lambda: 1060.5)  # three starts took a minute
+    assert places.next_generation() == 1060
