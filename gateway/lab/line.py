@@ -91,6 +91,7 @@ class Line:
         # From the gateway: numbers written to this page's socket, and those that the browser is known to have.
         self._seen = 0
         self._taken: int | None = None
+        self._asked: int | None = None  # what the gateway was told of _taken when it was dialled: pongs have come since
         self._caught_up = asyncio.Event()
         # To the gateway: what it hasn't acknowledged.
         self._outbox: deque[_Sent] = deque()
@@ -167,7 +168,8 @@ class Line:
         while self._needed():
             self._expect()
             try:
-                ws = await self._dial(self._taken)
+                self._asked = self._taken
+                ws = await self._dial(self._asked)
             except HTTPClientError as exc:
                 # A proxy in front of a gateway that is starting may say 404 too, so only a lasting 404 is believed.
                 missing_since = (missing_since or clock()) if exc.code == 404 else None
@@ -233,7 +235,7 @@ class Line:
             _, lost, seen = numbers
             if lost:
                 self._log.warning("%s messages of this kernel are lost: nobody took them for too long", lost)
-            strange = self._taken is None or n < self._taken  # the first time, or the far end has forgotten us
+            strange = self._asked is None or n < self._asked  # the first time, or the far end has forgotten us
             if strange or n > self._seen:
                 self._seen = self._taken = n
             self._go_on_after(seen, strange)
