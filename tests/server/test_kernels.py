@@ -34,7 +34,7 @@ def manager(**settings: Any) -> ElasticMappingKernelManager:
 def kernel(idle: float = 100.0, **fields: Any) -> Any:
     spec = SimpleNamespace(metadata=fields.pop("metadata", {}))
     known = {"pending": False, "working": False, "execution_state": "idle", "user": "", "kernel_spec": spec}
-    return SimpleNamespace(last_activity=utcnow() - timedelta(seconds=idle), **(known | fields))
+    return SimpleNamespace(idle=idle, last_activity=utcnow() - timedelta(seconds=idle), **(known | fields))
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,7 @@ def kernel(idle: float = 100.0, **fields: Any) -> Any:
     ],
 )
 def test_only_a_kernel_that_does_nothing_for_long_enough_is_culled(one, culled):
+    one.last_activity = utcnow() - timedelta(seconds=one.idle)  # made when the tests were collected, which may be long ago
     found = manager(cull_idle_timeout=60)
     found._kernels["k1"] = one
     asyncio.run(found.cull_kernels())
