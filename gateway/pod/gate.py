@@ -35,8 +35,7 @@ class Request:
     metadata: Optional[dict[str, Any]] = None
     gpu: bool = False
     why: str = ""  # why it needs a GPU
-    begun: bool = False  # the kernel has said that it runs
-    stopped: bool = False  # it was interrupted before that, and has to be again
+    stopped: bool = False  # it was interrupted before the kernel began to run it, and has to be again
 
 
 @dataclass(frozen=True)
@@ -192,10 +191,7 @@ class Gate:
     def begins(self, msg_id: str) -> list[Effect]:
         """The kernel begins to run a cell. One that was interrupted on its way is interrupted now: a signal before was nobody's."""
         request = self.in_flight.get(msg_id)
-        if request is None:
-            return []
-        request.begun = True
-        return [Signal()] if request.stopped else []
+        return [Signal()] if request is not None and request.stopped else []
 
     def denied(self, ename: str, evalue: str) -> list[Effect]:
         """The wait for a GPU can't succeed."""
