@@ -31,6 +31,7 @@ class ElasticGatewayKernelManager(GatewayKernelManager):
 
     async def start_kernel(self, **kwargs: Any) -> None:
         """The base class logs what it is given, so it is given only what it will send, and none of this server's environment."""
+        kwargs.setdefault("kernel_name", self.kernel_name)  # batch programs name it to the constructor, where the base class doesn't look
         allowed = GatewayClient.instance().allowed_envs.split(",")
         kwargs["env"] = {name: text for name, text in kwargs.get("env", {}).items() if name.startswith("KERNEL_") or name in allowed}
         await super().start_kernel(**kwargs)

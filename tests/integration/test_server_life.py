@@ -244,6 +244,7 @@ def test_a_batch_run_with_our_client_has_credentials_plots_errors_and_binary_mes
     said, complained = done.communicate(gateway.token, timeout=PATIENCE)
     assert done.returncode == 0, complained
     assert said.splitlines() == ["42", "a plot", "['ZeroDivisionError']"], complained
+    assert gateway.log.rstrip().rpartition(" starts (")[2].startswith("elastic)"), "the kernel that was named, and no other"
 
 
 def test_a_console_joins_a_gateways_kernel(gateway, gateway_machine):
