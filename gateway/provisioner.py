@@ -257,13 +257,18 @@ class ElasticProvisioner(KernelProvisionerBase):
             raise LaunchTimeout(f"The kernel has not answered within its launch timeout of {seconds:g} seconds ({setting}).") from None
 
     async def _end(self, supervisor: Supervisor, link: KernelLink | None, grace: float) -> None:
-        if self._broker is not None:
-            self._broker.remove(supervisor.kernel_id)
+        broker = self._broker
+        if broker is not None:
+            broker.leave(supervisor.kernel_id)
         elif self._outside is not None:
             self._outside.forget(supervisor.kernel_id)
         if link is not None:
             link.close()
-        await supervisor.end(grace)
+        try:
+            await supervisor.end(grace)
+        finally:
+            if broker is not None:
+                broker.remove(supervisor.kernel_id)  # only now: its GPU is empty
 
     async def _call(self, do: str, **fields: Any) -> dict[str, Any]:
         assert self._link is not None

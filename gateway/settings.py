@@ -258,7 +258,7 @@ class LocalBackend(Configurable):
         "",
         help="""The folder of the machine-wide locks, one file a GPU, which every Unix user can write. "", the default:
         `jupyter-elastic` in `/run/lock` where everybody may write there, else in `/tmp`. All users of a machine need the same one;
-        containers that share GPUs must share it too.""",
+        containers that share GPUs must share it too. Simulated GPUs are locked there only where a folder is named.""",
     ).tag(config=True)
 
     launch_timeout = Seconds(

@@ -7,7 +7,7 @@ event loop, and never decide who gets a GPU.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,9 +76,10 @@ class Backend(ABC):
         """A number larger than any given before. Called by the broker once at its start, before its first order."""
 
     @abstractmethod
-    async def claim(self, who: str) -> Claim:
+    async def claim(self, who: str, ours: Collection[str] = ()) -> Claim:
         """Take every GPU that is free to lease and look at those we have. Called by the broker at its start and then every few
-        seconds: what others have given back is taken, what has gone is no longer in it. ``who`` is shown to those who find it taken."""
+        seconds: what others have given back is taken, what has gone is no longer in it. ``who`` is shown to those who find it taken;
+        ``ours`` are GPUs on which kernels are that the broker leases to: on any other, a living kernel makes it somebody else's."""
 
     @abstractmethod
     def unclaim(self) -> None:

@@ -10,16 +10,16 @@ import platform
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..protocol.ladder import Facts, rung
+from ..protocol.locks import USE, GpuLocks, default_folder
 from ..protocol.model import Gpu, Rung
 from ..settings import ElasticGateway, LocalBackend, SimulatedGpu
 from .base import Claim
-from .locks import GpuLocks, default_folder
 from .places import Places
 from .processes import descendants, user_of
 
@@ -30,17 +30,19 @@ class Inventory:
     def __init__(self, gateway: ElasticGateway, local: LocalBackend, simulated: SimulatedGpu, places: Places) -> None:
         self._count = gateway.simulated_gpus
         self._simulated = simulated
-        real_locks = GpuLocks(Path(local.lock_dir) if local.lock_dir else default_folder())
-        self._locks = real_locks if self._count is None else GpuLocks(places.locks, shared=False)
+        real = self._count is None
+        self.lock_dir = Path(local.lock_dir) if local.lock_dir else default_folder() if real else places.locks
+        shared = self.lock_dir != places.locks
+        self._locks, self._uses = GpuLocks(self.lock_dir, shared), GpuLocks(self.lock_dir, shared, kind=USE)
         self.driver = Nvml(masked=gateway.visible_devices == "leased") if self._count is None else None
         self._guard = threading.Lock()
 
-    def claim(self, who: str) -> Claim:
-        """Lock what is free; what is ours stays ours."""
+    def claim(self, who: str, ours: Collection[str] = ()) -> Claim:
+        """Lock what is free; what is ours stays ours. ``ours``: GPUs on which kernels are that we lease to."""
         with self._guard:
             gpus, foreign = self.gpus(), {}
             for gpu in gpus:
-                holder = self._locks.acquire(gpu.uuid, who) or self._strangers(gpu.uuid)
+                holder = self._locks.acquire(gpu.uuid, who) or self._strangers(gpu.uuid, gpu.uuid in ours)
                 if holder:
                     foreign[gpu.uuid] = holder
             return Claim(tuple(gpus), foreign)
@@ -66,8 +68,13 @@ class Inventory:
             return bool(pids)
         return not pids.isdisjoint(pid for pid, _ in descendants(kernel_pid))
 
-    def _strangers(self, uuid: str) -> str:
-        """Who else computes on a GPU whose lock was free: another Unix user's process, "" where none can be seen."""
+    def _strangers(self, uuid: str, ours: bool) -> str:
+        """Who else is on a GPU whose lock was free: a kernel that doesn't answer us, or another Unix user's process; "" where none can
+        be seen. The lock is then given back: it is for whoever can reach that kernel."""
+        holder = "" if ours else self._uses.holder(uuid)
+        if holder:
+            self._locks.release(uuid)
+            return holder
         if self.driver is None or not on_host():
             return ""
         for pid in self.driver.holders(uuid):

@@ -16,7 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ class LocalMachine(Backend):
 
     async def start(self, spec: Spec) -> LocalSupervisor:
         folder = self.places.kernel(spec.kernel_id)
+        spec = replace(spec, lock_dir=str(self._inventory.lock_dir))
         reading, writing = os.pipe2(os.O_CLOEXEC)
         process: subprocess.Popen[bytes] | None = None
         try:
@@ -133,8 +135,8 @@ class LocalMachine(Backend):
     async def generation(self) -> int:
         return await asyncio.to_thread(self.places.next_generation)
 
-    async def claim(self, who: str) -> Claim:
-        return await asyncio.to_thread(self._inventory.claim, who)
+    async def claim(self, who: str, ours: Collection[str] = ()) -> Claim:
+        return await asyncio.to_thread(self._inventory.claim, who, ours)
 
     def unclaim(self) -> None:
         self._inventory.unclaim()

@@ -23,7 +23,7 @@ from ..leases import events
 from ..leases.book import Book
 from ..leases.events import Command, Deny, Event, Grant, Park, Place
 from ..protocol.errors import ElasticError, ExecutingError, ImpossibleRequest, LeaseError, StaleOrderError, SupervisorLost
-from ..protocol.model import KernelState, Rung
+from ..protocol.model import GPU_IN_USE, KernelState, Rung
 from ..settings import ElasticGateway, Leases
 from .adoption import dial_all
 from .desk import Desk
@@ -68,6 +68,8 @@ class Broker:
         self._visible, self._clock = ElasticGateway(config=config).visible_devices, clock
         self._wall = time.time() - clock()
         self._readings: dict[str, Reading] = {}
+        self._leaving: set[str] = set()
+        self.on_found: Callable[[Supervisor, KernelLink], None] | None = None  # told of our own kernels that answer only now
         self._dials: dict[str, int] = {}
         self._epoch = 0
         self._patrol = Patrol(self.backend, self.leases, self.book, self._readings, self._who, self._tell, clock)
@@ -89,15 +91,16 @@ class Broker:
         try:
             self._context = new_context()
             self.generation = await self.backend.generation()
-            seen = await self._patrol.inventory()
+            links = await self._dial_all()
+            told = await self._patrol.inventory({uuid for link in links for uuid in link.state.lease.gpus})
             self.running = True
-            await self._adopt(seen)
+            self._take_on(links, told)
             if self._desk is not None:
                 await self._desk.open()
         except BaseException:
             await self.stop()
             raise
-        self._do(self._patrol.watch_inventory(self.adopt))
+        self._do(self._patrol.watch_inventory(self.look_for_kernels))
         self._do(self._patrol.watch_use())
         foreign = self._patrol.foreign
         log.info("generation %d: %d GPUs, %d kernels", self.generation, len(self.book.gpus) - len(foreign), len(self.links))
@@ -121,10 +124,17 @@ class Broker:
         if context is not None:
             await end_context(context)
 
-    async def adopt(self) -> list[tuple[str, Supervisor]]:
+    def own(self) -> list[tuple[str, Supervisor]]:
         """``(kernel_id, supervisor)`` of each running kernel that this gateway owns, dialled (``links``). None where no name is owned."""
-        await self._adopt([])
         return [(kid, link.supervisor) for kid, link in self.links.items() if self.owner and link.supervisor.owner == self.owner]
+
+    async def look_for_kernels(self) -> None:
+        """Take on kernels that didn't answer before, or came without a word. Called every few seconds."""
+        links = await self._dial_all()
+        self._take_on(links, [])
+        for link in links:
+            if self.on_found and self.owner and link.supervisor.owner == self.owner and self.links.get(link.kernel_id) is link:
+                self.on_found(link.supervisor, link)
 
     # kernels
 
@@ -149,19 +159,29 @@ class Broker:
         """Lease to the kernel at the other end of an open line."""
         self._tell(self._welcome(supervisor, link))
 
-    def remove(self, kernel_id: str) -> None:
-        """Forget a kernel, which is about to end; its GPUs are free again. No error where it is not known."""
+    def leave(self, kernel_id: str) -> None:
+        """Hang up on a kernel that is about to be ended: it waits for nothing any more, and what it holds is free once it is removed."""
+        self._leaving.add(kernel_id)
         link = self.links.pop(kernel_id, None)
         if link is not None:
             link.close()
-        if self._readings.pop(kernel_id, None) is not None:
+        self._readings.pop(kernel_id, None)
+        record = self.book.kernels.get(kernel_id)
+        if record is not None and not record.gpus:
+            self._tell([events.KernelGone(kernel_id)])
+
+    def remove(self, kernel_id: str) -> None:
+        """Forget a kernel, which has ended; its GPUs are free again. No error where it is not known."""
+        self.leave(kernel_id)
+        self._leaving.discard(kernel_id)
+        if kernel_id in self.book.kernels:
             self._tell([events.KernelGone(kernel_id)])
 
     # what people ask
 
     def snapshot(self) -> dict[str, Any]:
         """``GET /api/gpu``: gpus, leases, queue, generation."""
-        alarms = {kernel_id: reading.state.lease.alarm for kernel_id, reading in self._readings.items()}
+        alarms = {kernel_id: self.links[kernel_id].silence or each.state.lease.alarm for kernel_id, each in self._readings.items()}
         return snapshot(self.book, self.generation, self._clock(), self._wall, alarms)
 
     def subscribe(self, callback: Callable[[str, Any], None]) -> Callable[[], None]:
@@ -218,6 +238,8 @@ class Broker:
             told = reading.next(state, now)
         if state.lease.answer == CANT_PARK and any(isinstance(event, events.ParkRefused) for event in told):
             told = [*self._exclusive(state), *told]
+        if any(isinstance(event, events.ResumeFailed) and event.reason == GPU_IN_USE for event in told):
+            told = [*self._in_use(reading, state), *told]
         self._tell(told)
         record = self.book.kernels.get(link.kernel_id)
         if record is not None and reading.contradicts(record):
@@ -230,14 +252,20 @@ class Broker:
             self.remove(link.kernel_id)
 
     def _refused(self, link: KernelLink, said: dict[str, Any]) -> None:
-        if said["reason"] == StaleOrderError.reason and self.links.get(link.kernel_id) is link:
+        if said["reason"] != StaleOrderError.reason or self.links.get(link.kernel_id) is not link:
+            return
+        if self._readings.pop(link.kernel_id, None) is not None:
             log.warning("kernel %s obeys a newer broker now", link.kernel_id)
-            self._readings.pop(link.kernel_id)
             self._tell([events.KernelGone(link.kernel_id)])
 
     def _exclusive(self, state: KernelState) -> list[Event]:
         gpus = (self.book.gpus.get(uuid) for uuid in state.lease.gpus)
         return [events.GpuSeen(replace(gpu, rung=Rung.EXCLUSIVE, reason=state.lease.answer_message)) for gpu in gpus if gpu is not None]
+
+    def _in_use(self, reading: Reading, state: KernelState) -> list[Event]:
+        """A kernel that we can't see is on the GPU that we granted."""
+        log.warning("kernel %s could not have its GPU: %s", state.kernel_id, state.lease.answer_message)
+        return self._patrol.taken(reading.order.gpus if isinstance(reading.order, Grant) else (), state.lease.answer_message)
 
     def _tell(self, told: Iterable[Event]) -> None:
         if self.running:
@@ -316,9 +344,12 @@ class Broker:
         elif reading.order is park and self.links.get(link.kernel_id) is link:
             self._order(link, "park", why=park.why)
 
-    async def _adopt(self, told: list[Event]) -> None:
-        for link in await dial_all(self.backend, self.links, self._context, ROLES[self._kind], self.generation):
-            if link.kernel_id in self.links or not self.running:  # registered, or we were stopped, meanwhile
+    async def _dial_all(self) -> list[KernelLink]:
+        return await dial_all(self.backend, {*self.links, *self._leaving}, self._context, ROLES[self._kind], self.generation)
+
+    def _take_on(self, links: Iterable[KernelLink], told: list[Event]) -> None:
+        for link in links:
+            if link.kernel_id in {*self.links, *self._leaving} or not self.running:  # registered, or we were stopped, meanwhile
                 link.close()
             else:
                 told += self._welcome(link.supervisor, link)

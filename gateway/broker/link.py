@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 PING_SECONDS = 5.0  # a supervisor takes a dialer for gone after 20 seconds without a word
 SILENT_PINGS = 6  # unanswered, in a row, after which the line counts as broken
-REDIAL_SECONDS = 30.0  # a broken line is dialled again for so long while the supervisor lives
+SILENCE_SECONDS = 30.0  # after which a supervisor that lives and doesn't answer is told of
+MOST_PAUSE = 5.0  # seconds between two tries to dial it
 BATCH = 64  # messages taken before others on the loop have their turn
 
 _BY_REASON = {kind.reason: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ElasticError)}
@@ -77,6 +78,7 @@ class KernelLink:
         self.connected = False
         self.version = 0
         self.dials = 0  # how often it was answered: more than once means that orders may have been lost
+        self.silence = ""  # why it has not answered for long, "" while it does
         self.gone = ""  # why the supervisor is lost, "" while it isn't
         self._context = context or zmq.Context.instance()
         self._roles: list[str] = []
@@ -274,20 +276,25 @@ class KernelLink:
             self._finish("The kernel's supervisor has ended, and the kernel with it.")
 
     async def _redial(self) -> None:
-        pause, left = 0.05, REDIAL_SECONDS
-        while left > 0:
+        """As long as it lives: what it holds stays its own however long it is silent (stopped, or swapped out)."""
+        pause, waited = 0.05, 0.0
+        while True:
             await asyncio.sleep(pause)
             if not self.supervisor.alive():
                 break
             try:
                 await self._dial(5.0)
+                self.silence = ""
                 return
             except VersionError as exc:
                 log.warning("kernel %s: %s", self.kernel_id, exc)
                 break
             except SupervisorLost:
-                left -= pause
-                pause = min(2 * pause, 2.0)
+                waited += pause
+                pause = min(2 * pause, MOST_PAUSE)
+                if waited > SILENCE_SECONDS and not self.silence:
+                    self.silence = "its supervisor lives and doesn't answer: is it stopped, or is the machine short of memory?"
+                    log.warning("kernel %s: %s", self.kernel_id, self.silence)
         self._finish("The kernel's supervisor has ended, and the kernel with it.")
 
     def _finish(self, why: str) -> None:

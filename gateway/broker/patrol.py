@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ..backends.base import Backend, Claim
@@ -41,9 +41,9 @@ class Patrol:
 
     # GPUs
 
-    async def inventory(self) -> list[Event]:
-        """Take what is free; what the book has to be told of it."""
-        claim = await self._backend.claim(self._who)
+    async def inventory(self, ours: Collection[str] | None = None) -> list[Event]:
+        """Take what is free; what the book has to be told of it. ``ours``: GPUs on which our kernels are, None: as the book says."""
+        claim = await self._backend.claim(self._who, set(self._book.devices.owner) if ours is None else ours)
         return self._changes(claim)
 
     def _changes(self, claim: Claim) -> list[Event]:
@@ -60,13 +60,18 @@ class Patrol:
         told += [events.GpuLost(uuid) for uuid in self._book.gpus if uuid not in there and usable(uuid)]
         return told
 
-    async def watch_inventory(self, adopt: Callable[[], Awaitable[Any]]) -> None:
-        """``adopt`` looks for kernels that didn't answer before."""
+    def taken(self, gpus: Iterable[str], message: str) -> list[Event]:
+        """A kernel that doesn't answer us is on ``gpus``, as ``message`` says; the next look tells when it has gone."""
+        self.foreign = {**self.foreign, **dict.fromkeys(gpus, message)}
+        return [events.GpuLost(uuid) for uuid in gpus]
+
+    async def watch_inventory(self, find: Callable[[], Awaitable[None]]) -> None:
+        """``find`` looks for kernels that didn't answer before."""
         while True:
             await asyncio.sleep(INVENTORY_SECONDS)
             try:
+                await find()
                 self._tell(await self.inventory())
-                await adopt()
             except (ElasticError, OSError) as exc:
                 log.warning("GPUs and kernels can't be looked at: %s", exc)
             self.find_lost_orders()

@@ -105,7 +105,8 @@ class Resumed:
 
 @dataclass(frozen=True)
 class ResumeFailed:
-    """The grant could not be used. ``fatal``: the CUDA state is lost, the kernel is COLD again; else it stays as it was."""
+    """The grant could not be used. ``fatal``: the CUDA state is lost, the kernel is COLD again; else it stays as it was. Its cells have
+    been ended, but with ``GPU_IN_USE``: tell GpuLost before, and it waits on in its old place."""
 
     kernel_id: str
     order: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from ..protocol.model import Phase
+from ..protocol.model import GPU_IN_USE, Phase
 from . import events
 from .adoption import believed
 from .devices import Devices
@@ -180,7 +180,8 @@ class Ledger:
             if event.fatal:
                 self.devices.set_home(record, False)
                 record.parked_bytes = 0
-            record.wanted = False  # the supervisor has ended the cells that were held
+            if event.reason != GPU_IN_USE:
+                record.wanted = False  # the supervisor has ended the cells that were held
             self._free(record, now)
             self._off(record, now)
 

@@ -5,15 +5,20 @@ It must never park while a cell runs, and never open the gate before the state i
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any, Callable, Optional
 
 from ..protocol.errors import DeviceError, ExecutingError, LeaseError
-from ..protocol.model import LeaseState, Phase, Rung
+from ..protocol.model import GPU_IN_USE, LeaseState, Phase, Rung
 from .device import Device
 from .gate import Effect, Gate
 from .messages import seconds
+from .possession import Possession
 
+log = logging.getLogger(__name__)
+
+TRIES, TRY_AGAIN = 25, 0.02  # how often, and after how many seconds, a GPU on which another kernel still is is tried again
 SPARES = frozenset({"idle", "asked"})  # reasons to park for which no process is ended
 
 
@@ -24,9 +29,11 @@ class Lease:
     def __init__(
         self, gate: Gate, device: Device, pid: Callable[[], int], apply: Callable[[list[Effect]], None],
         expose: Callable[[list[str]], None], quiet: Callable[[Callable[[bool], None]], None], kill: Callable[[str], None],
-        changed: Callable[[], None],
+        changed: Callable[[], None], possession: Possession, later: Callable[[float, Callable[[], None]], object],
     ) -> None:  # fmt: skip
         self._gate, self._device, self._pid, self._apply, self._changed = gate, device, pid, apply, changed
+        self._possession, self._later = possession, later
+        self._newest: list[int] = []  # the order obeyed last
         self._expose, self._quiet, self._kill = expose, quiet, kill
         self._state = LeaseState(count=gate.count)
         self._since = self._idle_since = time.monotonic()
@@ -36,11 +43,12 @@ class Lease:
 
     # orders of the broker
 
-    def grant(self, gpus: list[str], visible: list[str], epoch: list[int]) -> None:
+    def grant(self, gpus: list[str], visible: list[str], epoch: list[int], tries: int = TRIES) -> None:
         """May run on ``gpus`` (none: there is nothing to lease here): bring the state back, then open the gate.
 
         ``visible``: what a kernel that has no state yet is to see, the leased ones first.
         """
+        self._newest = epoch
         if self._gate.rest not in (Phase.COLD, Phase.PARKED):
             self._answer(epoch, "not_waiting", "the kernel holds a GPU already")
         elif not self._gate.wanted:
@@ -48,6 +56,11 @@ class Lease:
         elif not gpus:
             self._state.gpus = []
             self._resumed(epoch, None)
+        elif taken := self._possession.take(gpus):
+            if tries:  # a process that was killed may still be ending
+                self._later(TRY_AGAIN, lambda: self.grant(gpus, visible, epoch, tries - 1) if self._newest is epoch else None)
+            else:
+                self._answer(epoch, GPU_IN_USE, taken)
         else:
             self._state.gpus = list(gpus)
             self._answer(epoch, "")  # taken, not done
@@ -59,6 +72,7 @@ class Lease:
 
     def park(self, epoch: list[int], why: str) -> None:
         """Take the state off its GPUs, unless a cell began meanwhile. ``why``: as the broker has it, "reclaimed" for others."""
+        self._newest = epoch
         if self._gate.rest is not Phase.HOLDING:
             self._answer(epoch, "not_holding", f"the kernel is {self._gate.phase}")
         elif self._gate.executing:
@@ -78,6 +92,7 @@ class Lease:
 
     def deny(self, reason: str, message: str, epoch: list[int]) -> None:
         """The cells that wait can't have what they need."""
+        self._newest = epoch
         self._answer(epoch, "done")
         self._apply(self._gate.denied("LeaseError", message))
 
@@ -117,6 +132,7 @@ class Lease:
         self._device.forget(self._pid())
         self._state.gpus, self._state.home, self._state.parked_bytes, self._state.fatal = [], [], 0, False
         self._hold_until = 0.0
+        self._possession.leave()
         self._mark()
 
     def state(self) -> LeaseState:
@@ -180,6 +196,8 @@ class Lease:
         self._move(Phase.HOLDING if error.occupied else Phase.COLD)
 
     def _move(self, rest: Phase) -> None:
+        if not self._state.gpus:
+            self._possession.leave()  # before anybody is told that they are free
         self._apply(self._gate.moved(rest))
         self._mark()
         self._changed()
@@ -196,6 +214,12 @@ class Lease:
             self._was_executing = True
         elif self._was_executing:
             self._was_executing, self._idle_since = False, now
+
+    def keep(self) -> None:
+        """Now and then: what is held stays held, whoever tidies the folder of the locks."""
+        taken = self._possession.keep()
+        if taken:
+            log.error("a GPU that this kernel holds has been locked by another: %s", taken)
 
     def describe(self) -> dict[str, Any]:
         rung, reason = self._device.probe()

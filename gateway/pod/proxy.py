@@ -32,6 +32,7 @@ from .link import LINKED, Link
 from .magic import MagicSocket
 from .messages import Messages, error_content
 from .owner import watch_owner
+from .possession import Possession
 from .process import KernelProcess, give_back, identity, wakeup
 from .reactor import Reactor, Timer
 from .stall import Stalled, progress
@@ -59,7 +60,9 @@ class Proxy:
         self.device = device_for(spec, self.reactor, f"ELASTIC_SUPERVISOR={folder / 'magic.sock'}", self.changed)
         self.aside = Aside(self.reactor, self.messages, lambda parts: self.back.send("shell", OWN, parts))
         self.lease = Lease(
-            self.gate, self.device, lambda: self.state.pid, self.apply, self._expose, self._quiet, self._kill, self.changed
+            self.gate, self.device, lambda: self.state.pid, self.apply, self._expose, self._quiet, self._kill, self.changed,
+            Possession(spec.lock_dir, f"kernel {spec.display or spec.kernel_id} of {spec.user or 'nobody by name'}"),
+            self.reactor.call_later,
         )  # fmt: skip
         self.front = Front(self.context, spec, self.signer, self.messages, lambda: self.state.alive, self._request)
         self.link_address = f"ipc://{folder / 'link'}"
@@ -101,6 +104,7 @@ class Proxy:
         self.link.watch(self.reactor)
         self.reactor.after_each_turn(self._tell)
         self.reactor.call_later(1.0, self._look)
+        self.lease.keep()
         self._watch_progress()
         self.reactor.run()
         self.magic.close()

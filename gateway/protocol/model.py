@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from typing import Any
 
+GPU_IN_USE = "gpu_in_use"  # a supervisor's answer to a Grant: another kernel is still on that GPU
+
 
 class _Word(str, Enum):
     """A str that prints as its value (``enum.StrEnum`` is too new for users' images)."""
@@ -98,6 +100,7 @@ class Spec(_Json):
     session_seconds: float = 24 * 3600  # how long an absent browser's place is kept
     stall_seconds: float = 1.0  # a request that makes no progress for so long while PARKED asks for the lease
     notice_after: float = 0.3  # waits shorter than this show no line in the notebook
+    lock_dir: str | None = None  # where GPUs are locked by the kernel that is on them; None: nobody else could be
     simulated: dict[str, float] | None = None  # {"park_seconds","seconds_per_gb"}: devices are simulated
     metadata: dict[str, Any] = field(default_factory=dict)  # free for the owner: adoption gives it back
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from traitlets.config import Configurable
 
+from ..backends.base import Supervisor
 from ..broker.broker import Broker
+from ..broker.link import KernelLink
 from ..settings import ElasticGateway
 from .kernels import ElasticMappingKernelManager
 from .metrics import ElasticMetrics
@@ -29,11 +31,18 @@ def make_broker(parent: Configurable, kernels: ElasticMappingKernelManager, owne
 async def start(broker: Broker, kernels: ElasticMappingKernelManager) -> Callable[[], None]:
     """Broker first, then the kernels of an earlier life. Returns what takes the metrics away. Raises ``ElasticError``."""
     await broker.start()
-    for kernel_id, supervisor in await broker.adopt():
+
+    def take_over(supervisor: Supervisor, link: KernelLink) -> None:
+        if supervisor.kernel_id in kernels:  # it is being started
+            return
         try:
-            kernels.adopt(supervisor, broker.links[kernel_id])
+            kernels.adopt(supervisor, link)
         except Exception:
-            kernels.log.exception("Kernel %s can't be taken over; it goes on, out of reach.", kernel_id)
+            kernels.log.exception("Kernel %s can't be taken over; it goes on, out of reach.", supervisor.kernel_id)
+
+    for kernel_id, supervisor in broker.own():
+        take_over(supervisor, broker.links[kernel_id])
+    broker.on_found = take_over
     return ElasticMetrics(kernels.list_kernels, broker.snapshot).register()
 
 

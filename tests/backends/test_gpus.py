@@ -13,6 +13,7 @@ import pytest
 from gateway.backends import gpus as gpus_module
 from gateway.backends.gpus import Inventory, Nvml, flavor
 from gateway.backends.places import Places
+from gateway.pod.possession import Possession
 from gateway.protocol.model import Rung
 from gateway.settings import ElasticGateway, LocalBackend, SimulatedGpu
 
@@ -185,6 +186,18 @@ def test_two_brokers_never_claim_one_gpu(tmp_path: Path) -> None:
     assert claim.foreign["GPU-1"].startswith("ada")
     first.unclaim()
     assert second.claim("bob").foreign == {}
+
+
+def test_a_gpu_on_which_a_kernel_is_that_the_broker_can_not_see_is_not_claimed(tmp_path: Path) -> None:
+    mine, others = (inventory(tmp_path, FakeNvml({"uuid": "GPU-1"}, {"uuid": "GPU-2"})) for _ in range(2))
+    kernel = Possession(str(mine.lock_dir), "kernel x of bob")
+    kernel.take(["GPU-1"])
+    assert set(mine.claim("ada").foreign) == {"GPU-1"}
+    assert mine.claim("ada").foreign["GPU-1"].startswith("kernel x of bob (process ")
+    assert others.claim("bob", {"GPU-1"}).foreign.keys() == {"GPU-2"}, "who can see that kernel leases its GPU"
+    others.unclaim()
+    kernel.leave()
+    assert mine.claim("ada").foreign == {}
 
 
 def test_a_gpu_on_which_a_stranger_computes_is_not_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.protocol.errors import LeaseError
-from gateway.protocol.model import Phase
+from gateway.protocol.model import GPU_IN_USE, Phase
 from tests.broker.world import World, run
 from tests.doubles.fake_supervisor import FakeSupervisor
 
@@ -227,6 +227,75 @@ def test_gpus_that_another_broker_has_are_never_leased_and_the_user_is_told_who_
     run(story)
 
 
+def test_a_gpu_on_which_a_kernel_is_that_does_not_answer_is_left_to_it_and_leased_once_it_has_gone() -> None:
+    async def story(world: World) -> None:
+        one = await world.kernel()
+        one.refuse["grant"] = GPU_IN_USE
+        one.tell(answer_message="GPU-0 is in use by kernel x of bob (process 7)")
+        one.want()
+        await world.until(lambda: [order["do"] for order in one.orders] == ["grant", "deny"])
+        assert "in use by kernel x of bob" in one.orders[-1]["message"]
+        one.refuse.clear()
+        world.broker._tell(await world.broker._patrol.inventory())
+        one.want()
+        await world.phase(one, Phase.HOLDING)
+
+    run(story)
+
+
+def test_a_supervisor_that_is_silent_for_very_long_keeps_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.broker.link.MOST_PAUSE", 0.01)
+    monkeypatch.setattr("gateway.broker.link.SILENCE_SECONDS", 0.05)
+
+    async def story(world: World) -> None:
+        silent, waiter = await world.kernel("silent"), await world.kernel("waiter", "bob")
+        silent.want()
+        await world.phase(silent, Phase.HOLDING)
+        silent.run()
+        await world.until(lambda: world.lease("silent")["executing"])
+        silent.hang_up()
+        await world.until(lambda: "doesn't answer" in world.lease("silent")["alarm"])
+        waiter.want()
+        await world.phase(waiter, Phase.WAITING)
+        assert world.lease("silent")["gpus"] == ["GPU-0"]
+        silent.listen()
+        silent.idle()
+        await world.phase(waiter, Phase.HOLDING)
+        assert world.lease("silent")["alarm"] == ""
+
+    run(story)
+
+
+def test_a_kernel_that_is_being_ended_has_its_gpu_until_it_has_gone() -> None:
+    async def story(world: World) -> None:
+        one, two = await world.kernel("k1"), await world.kernel("k2", "bob")
+        one.want()
+        await world.phase(one, Phase.HOLDING)
+        world.broker.leave("k1")
+        two.want()
+        await world.phase(two, Phase.WAITING)
+        await world.broker.look_for_kernels()
+        assert "k1" not in world.broker.links
+        world.broker.remove("k1")
+        await world.phase(two, Phase.HOLDING)
+
+    run(story)
+
+
+def test_an_own_kernel_that_answers_only_now_is_told_of() -> None:
+    async def story(world: World) -> None:
+        found: list[str] = []
+        world.broker.on_found = lambda supervisor, link: found.append(supervisor.kernel_id)
+        for kernel_id, owner in (("mine", "lab"), ("other", "")):
+            world.backend.supervisors.append(FakeSupervisor(kernel_id, owner=owner).listen())
+        await world.broker.look_for_kernels()
+        await world.broker.look_for_kernels()
+        assert found == ["mine"]
+        assert set(world.broker.links) == {"mine", "other"}
+
+    run(story, owner="lab")
+
+
 def test_every_order_is_newer_than_the_one_before() -> None:
     async def story(world: World) -> None:
         one, two = await world.kernel("k1"), await world.kernel("k2", "bob")
@@ -251,7 +320,7 @@ def test_a_gateway_that_starts_again_finds_leases_as_they_are() -> None:
         assert not world.backend.claimed
         world.broker = world.another()
         await world.broker.start()
-        assert [kernel_id for kernel_id, _ in await world.broker.adopt()] == ["k1"]
+        assert [kernel_id for kernel_id, _ in world.broker.own()] == ["k1"]
         assert set(world.broker.links) == {"k1", "k2"}
         assert world.lease()["phase"] == "HOLDING"
         two.want()
@@ -268,10 +337,10 @@ def test_a_supervisor_that_did_not_answer_is_found_later(monkeypatch: pytest.Mon
     async def story(world: World) -> None:
         kernel = FakeSupervisor()
         world.backend.supervisors.append(kernel)
-        assert await world.broker.adopt() == []
+        assert world.broker.own() == []
         assert world.broker.links == {}
         kernel.listen()
-        await world.broker.adopt()
+        await world.broker.look_for_kernels()
         assert set(world.broker.links) == {"k1"}
 
     run(story)
@@ -281,7 +350,7 @@ def test_a_kernel_that_is_dialled_twice_at_once_has_one_line() -> None:
     async def story(world: World) -> None:
         kernel = FakeSupervisor().listen()
         world.backend.supervisors.append(kernel)
-        one, two, _ = await asyncio.gather(world.broker.dial(kernel), world.broker.dial(kernel), world.broker.adopt())
+        one, two, _ = await asyncio.gather(world.broker.dial(kernel), world.broker.dial(kernel), world.broker.look_for_kernels())
         assert one is two is world.broker.links["k1"]
         await world.until(lambda: len(kernel._dialers) == 1)
 

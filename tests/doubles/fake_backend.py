@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from gateway.backends.base import Backend, Claim, Supervisor
 from gateway.backends.places import Places
@@ -40,9 +40,9 @@ class FakeBackend(Backend):
     async def generation(self) -> int:
         return next(self._numbers)
 
-    async def claim(self, who: str) -> Claim:
+    async def claim(self, who: str, ours: Collection[str] = ()) -> Claim:
         self.claimed = True
-        return Claim(tuple(self.gpus), dict(self.foreign))
+        return Claim(tuple(self.gpus), {uuid: who for uuid, who in self.foreign.items() if uuid not in ours})
 
     def unclaim(self) -> None:
         self.claimed = False

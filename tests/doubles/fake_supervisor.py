@@ -13,7 +13,7 @@ import zmq
 
 from gateway.backends.base import Supervisor
 from gateway.protocol import wire
-from gateway.protocol.model import KernelState, LeaseState, Phase
+from gateway.protocol.model import GPU_IN_USE, KernelState, LeaseState, Phase
 
 
 class FakeSupervisor(Supervisor):
@@ -178,6 +178,8 @@ class FakeSupervisor(Supervisor):
         said = {"order": order["epoch"], "answer": answer, **fields}
         if order["do"] == "grant" and answer == "done":
             self.tell(phase=Phase.HOLDING, gpus=order["gpus"], home=order["gpus"], wanted=False, parked_bytes=0, idle_for=0.0, **said)
+        elif order["do"] == "grant" and answer == GPU_IN_USE:
+            self.tell(phase=Phase.WAITING, gpus=[], **said)
         elif order["do"] == "grant":
             self.tell(phase=Phase.PARKED if lease.home else Phase.COLD, gpus=[], wanted=False, **said)
         elif order["do"] == "park" and answer == "done":

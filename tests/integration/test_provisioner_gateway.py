@@ -91,7 +91,7 @@ def test_a_kernel_outlives_its_gateway_and_the_next_one_takes_it_over(machine: M
         assert await cell(client, "print(x)") == "7"
 
         second = await gateway()
-        [(kernel_id, supervisor)] = await second.elastic_broker.adopt()
+        [(kernel_id, supervisor)] = second.elastic_broker.own()
         assert kernel_id == old.kernel_id
         assert second.elastic_broker.snapshot()["leases"][0]["phase"] == "HOLDING"
         provisioner = ElasticProvisioner(kernel_spec=old.kernel_spec, parent=AsyncKernelManager(kernel_name="elastic", parent=second))
@@ -122,7 +122,7 @@ def test_kernels_of_another_name_are_leased_to_but_not_taken_over(machine: Machi
         assert await cell(client, GPU_CELL) == "GPU-SIM-0"
         await first.elastic_broker.stop()
         second = await gateway("two")
-        assert await second.elastic_broker.adopt() == []
+        assert second.elastic_broker.own() == []
         _, other = await started_kernel(second)
         assert await cell(other, GPU_CELL) == "GPU-SIM-0"
         assert sorted(lease["phase"] for lease in second.elastic_broker.snapshot()["leases"]) == ["HOLDING", "PARKED"]
@@ -212,7 +212,7 @@ asyncio.run(main())
 
     async def tells() -> None:
         here = await gateway()
-        [(kernel_id, supervisor)] = await here.elastic_broker.adopt()
+        [(kernel_id, supervisor)] = here.elastic_broker.own()
         lease = here.elastic_broker.snapshot()["leases"][0]
         assert (lease["kernel_id"], lease["phase"], lease["gpus"]) == (kernel_id, "HOLDING", ["GPU-SIM-0"])
         client = AsyncKernelClient()

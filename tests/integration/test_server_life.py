@@ -82,6 +82,57 @@ def test_kernels_outlive_their_gateway_and_the_next_one_finds_them(own_machine, 
     until(lambda: own_machine.supervisors() == [])
 
 
+def test_a_gateway_that_finds_a_silent_kernel_leaves_it_its_gpu_and_takes_it_over_once_it_answers(own_machine):
+    gateway = Gateway(own_machine)
+    kernel = gateway.kernel()
+    kernel.open().run(GPU + "v = 1")
+    [supervisor] = own_machine.supervisors()
+    gateway.stop(signal.SIGKILL)
+    os.kill(supervisor["pid"], signal.SIGSTOP)
+    try:
+        gateway.start()
+        assert kernel.state == "404"
+        other = gateway.kernel()
+        refused = other.open().run(GPU + "1")
+        assert refused.status == "error"
+        assert f"process {supervisor['pid']}" in refused.evalue, "whose GPU it is"
+    finally:
+        os.kill(supervisor["pid"], signal.SIGCONT)
+    try:
+        until(lambda: kernel.state == "idle")
+        assert kernel.open().run(GPU + "print(v)").out == "1\n"
+        until(lambda: other.open().run(GPU + "print('mine')").out == "mine\n")
+    finally:
+        end(gateway)
+
+
+def test_two_gateways_with_folders_of_their_own_never_put_two_kernels_on_one_gpu(own_machine):
+    own_machine.configure(
+        ElasticGateway={"simulated_gpus": 1}, Leases={"min_hold": 0.0}, LocalBackend={"lock_dir": str(own_machine.root / "locks")}
+    )
+    first = Gateway(own_machine)
+    kernel = first.kernel()
+    flag = own_machine.root / "flag"
+    browser = kernel.open()
+    cell = browser.begin(GPU + COUNTS.format(flag=flag))
+    browser.wait(lambda m: m["parent"] == cell and m["type"] == "stream")
+    first.stop(signal.SIGKILL)
+    second = Gateway(own_machine, f"LocalBackend.runtime_dir={own_machine.root / 'r2'}")
+    try:
+        refused = second.kernel().open().run(GPU + "1")
+        assert refused.status == "error"
+        assert "kernel" in refused.evalue
+        assert str(own_machine.supervisors()[0]["pid"]) in refused.evalue
+        first.start()
+        assert kernel.lease["executing"]
+        flag.touch()
+        until(lambda: not kernel.lease["executing"])
+        assert kernel.open().run(GPU + "print(late)").out == "done\n"
+    finally:
+        end(second)
+        end(first)
+
+
 def test_shutdown_with_kernels_ends_them_all_and_one_ctrl_c_ends_none(own_machine):
     gateway = Gateway(own_machine)
     kernel = gateway.kernel()

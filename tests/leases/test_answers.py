@@ -7,6 +7,8 @@ import pytest
 from gateway.leases.events import (
     Deny,
     Executing,
+    GpuLost,
+    GpuSeen,
     Grant,
     KernelGone,
     KernelSeen,
@@ -19,7 +21,7 @@ from gateway.leases.events import (
     Unwanted,
     Wanted,
 )
-from gateway.protocol.model import Phase
+from gateway.protocol.model import GPU_IN_USE, Gpu, Phase, Rung
 
 from .world import World
 
@@ -267,3 +269,20 @@ def test_a_deny_on_its_way_during_a_restart_still_counts():
     assert len(world.log) == 1
     world.tell(KernelSeen("k", "ana", count=2, wanted=True, order=order))
     assert len(world.log) == 2
+
+
+def test_a_gpu_on_which_an_unseen_kernel_is_is_not_granted_again_and_the_wait_goes_on_in_its_place():
+    world = World(gpus=2, auto=False)
+    for kernel_id in ("holder", "k", "other"):
+        world.tell(KernelSeen(kernel_id, kernel_id))
+        world.kernel(kernel_id)
+        granted(world, kernel_id)
+    granted_to_k = [command for command in world.log if isinstance(command, Grant) and command.kernel_id == "k"][-1]
+    [in_use] = granted_to_k.gpus
+    world.tell(GpuLost(in_use), ResumeFailed("k", granted_to_k.order, GPU_IN_USE), Wanted("k"))
+    assert world.queue() == ["k", "other"]
+    assert world.last(Grant) is granted_to_k
+    world.tell(GpuSeen(Gpu(in_use, "local", rung=Rung.ANYWHERE)))
+    assert world.last(Grant).kernel_id == "k"
+    assert world.last(Grant).order > granted_to_k.order
+    assert world.queue() == ["other"]

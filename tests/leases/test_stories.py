@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gateway.leases.events import GpuLost, GpuSeen, Park, Tick
 from gateway.leases.policy import Policy
-from gateway.protocol.model import Gpu, Phase, Rung
+from gateway.protocol.model import GPU_IN_USE, Gpu, Phase, Rung
 
 from .world import Kernel, World
 
@@ -117,7 +117,7 @@ class Stories(RuleBasedStateMachine):
         if kernel := self.pick(i, lambda kernel: kernel.outbox):
             self.world.hear(kernel, newest)
 
-    @rule(i=st.integers(0, 6), failure=st.sampled_from(["", "", "", "does_not_fit", "fatal"]))
+    @rule(i=st.integers(0, 6), failure=st.sampled_from(["", "", "", "does_not_fit", "fatal", GPU_IN_USE]))
     def the_device_is_done(self, i: int, failure: str) -> None:
         if kernel := self.pick(i, lambda kernel: kernel.rest in MOVING):
             kernel.complete(failure)

@@ -14,6 +14,7 @@ from gateway.leases.events import (
     Deny,
     Event,
     Executing,
+    GpuLost,
     GpuSeen,
     Grant,
     HoldAsked,
@@ -32,7 +33,7 @@ from gateway.leases.events import (
     Wanted,
 )
 from gateway.leases.policy import Policy
-from gateway.protocol.model import Gpu, Phase, Rung
+from gateway.protocol.model import GPU_IN_USE, Gpu, Phase, Rung
 
 OFF = (Phase.COLD, Phase.PARKED)
 
@@ -119,9 +120,9 @@ class Kernel:
             failure = failure or "wrong_gpu"
         if resuming and failure:
             self.rest = Phase.PARKED if self.home and not self.fatal else Phase.COLD
-            self.gpus, self.held = (), 0
+            self.gpus, self.held = (), self.held if failure == GPU_IN_USE else 0
             self.home = self.home if self.rest is Phase.PARKED else ()
-            self._reply(self.pending, "resume_failed")
+            self._reply(self.pending, GPU_IN_USE if failure == GPU_IN_USE else "resume_failed")
         elif resuming or failure:
             self._reply(self.pending, failure or "done")
             self.rest, self.home = Phase.HOLDING, ()
@@ -227,6 +228,8 @@ class World:
                 events.append(Denied(id_, sent.order))
             elif isinstance(sent, Grant):
                 good = state.answer == "done"
+                if state.answer == GPU_IN_USE:
+                    events += [GpuLost(uuid) for uuid in sent.gpus]
                 events.append(Resumed(id_, sent.order) if good else ResumeFailed(id_, sent.order, state.answer, state.fatal))
             else:
                 good = state.answer == "done"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.locks import GpuLocks
 from gateway.protocol.errors import SettingError
+from gateway.protocol.locks import USE, GpuLocks
 
 UUID = "GPU-5a6f2c1e-0000-1111-2222-333344445555"
 
@@ -96,7 +96,7 @@ def test_what_stands_in_the_file_is_never_trusted(folder: Path) -> None:
     path = folder / f"{UUID}.lock"
     for text in ("", "[]", "{", '{"who": "\\u001b[31mroot\\n", "pid": "x"}', "\xff" * 5000):
         path.write_text(text)
-        assert second.acquire(UUID, "bob") == "another broker"
+        assert second.acquire(UUID, "bob") == "another process"
     path.write_text('{"who": "\\u001b[2Jroot", "pid": 1, "since": "' + "x" * 1000 + '"}')
     holder = second.acquire(UUID, "bob")
     assert holder.isprintable()
@@ -107,3 +107,18 @@ def test_a_name_that_leaves_the_folder_is_no_gpu(folder: Path) -> None:
     for name in ("../etc", "/etc/passwd", "", "a\0b", "x" * 200):
         with pytest.raises(SettingError, match="no GPU"):
             GpuLocks(folder).acquire(name, "ada")
+
+
+def test_looking_at_a_lock_takes_nothing(folder: Path) -> None:
+    looking, holding = GpuLocks(folder, kind=USE), GpuLocks(folder, kind=USE)
+    assert looking.holder(UUID) == ""
+    assert holding.acquire(UUID, "kernel a.ipynb of ada") == ""
+    assert looking.holder(UUID).startswith("kernel a.ipynb of ada (process ")
+    assert looking.held == []
+    holding.release_all()
+    assert looking.holder(UUID) == ""
+
+
+def test_the_lock_of_a_broker_and_that_of_a_kernel_are_two(folder: Path) -> None:
+    broker, kernel = GpuLocks(folder), GpuLocks(folder, kind=USE)
+    assert broker.acquire(UUID, "a broker") == kernel.acquire(UUID, "a kernel") == ""

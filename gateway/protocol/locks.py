@@ -1,7 +1,9 @@
-"""One GPU, one broker: a machine-wide lock file for each GPU, whatever Unix user runs the broker.
+"""One GPU, one broker, one kernel: two machine-wide lock files for each GPU, whatever Unix user holds them.
 
-The lock is a flock on the file, so it ends with the process that holds it, however that ends. What stands in the file only tells
-people who holds it; it may be forged and must never be trusted, nor may a file or link that somebody planted ever be followed.
+``UUID.lock`` is held by the broker that leases the GPU, ``UUID.use`` by the supervisor whose kernel is on it. Each is a flock, so it
+ends with the process that holds it, however that ends, and lasts while that process lives, however silent it is. What stands in the
+file only tells people who holds it; it may be forged and must never be trusted, nor may a file or link that somebody planted ever be
+followed.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ import os
 import re
 import stat
 import time
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
-from ..protocol.errors import SettingError
+from .errors import SettingError
 
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 _SHARED = Path("/run/lock")
+
+LEASE, USE = "lock", "use"  # kinds: of brokers, of supervisors
 
 
 def default_folder() -> Path:
@@ -32,11 +36,15 @@ def default_folder() -> Path:
 
 
 class GpuLocks:
-    """The locks that this process holds below one folder; ``shared`` ones are for every user of the machine."""
+    """The locks of one ``kind`` that this process holds below one folder; ``shared`` ones are for every user of the machine."""
 
-    def __init__(self, folder: Path, shared: bool = True) -> None:
-        self._folder, self._mode = folder, 0o1777 if shared else 0o700
+    def __init__(self, folder: Path, shared: bool = True, kind: str = LEASE) -> None:
+        self._folder, self._mode, self._kind = folder, 0o1777 if shared else 0o700, kind
         self._held: dict[str, int] = {}
+
+    @property
+    def held(self) -> list[str]:
+        return list(self._held)
 
     def acquire(self, uuid: str, who: str) -> str:
         """Take the lock of ``uuid``: returns "" if it is ours (also if it was), else who holds it, for people.
@@ -60,8 +68,21 @@ class GpuLocks:
                 break
             os.close(fd)  # removed between open and lock
         self._held[uuid] = fd
-        _write(fd, {"pid": os.getpid(), "who": who, "since": datetime.now(UTC).isoformat(timespec="seconds")})
+        _write(fd, {"pid": os.getpid(), "who": who, "since": datetime.now(timezone.utc).isoformat(timespec="seconds")})
         return ""
+
+    def holder(self, uuid: str) -> str:
+        """Who else holds the lock of ``uuid``, for people; "" where nobody does. Raises ``SettingError``."""
+        if uuid in self._held:
+            return ""
+        fd = self._open(self._path(uuid))
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return ""
+        except BlockingIOError:
+            return _holder(fd)
+        finally:
+            os.close(fd)
 
     def release(self, uuid: str) -> None:
         fd = self._held.pop(uuid, None)
@@ -87,7 +108,7 @@ class GpuLocks:
     def _path(self, uuid: str) -> Path:
         if not _FILE.fullmatch(uuid):
             raise SettingError(f"{uuid!r} is no GPU's identifier, so it can't be locked")
-        return self._folder / f"{uuid}.lock"
+        return self._folder / f"{uuid}.{self._kind}"
 
     def _open(self, path: Path) -> int:
         self._prepare()
@@ -155,5 +176,5 @@ def _holder(fd: int) -> str:
         said = json.loads(os.pread(fd, 2048, 0))
         text = f"{said['who']} (process {int(said['pid'])}, since {said['since']})"
     except (OSError, ValueError, KeyError, TypeError):
-        return "another broker"
+        return "another process"
     return "".join(c for c in text if c.isprintable())[:200]
