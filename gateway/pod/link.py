@@ -71,6 +71,11 @@ class Link:
         """A broker listens: somebody can grant a GPU."""
         return any("broker" in dialer.roles for dialer in self._dialers.values())
 
+    @property
+    def dialled(self) -> bool:
+        """Somebody is at the other end."""
+        return bool(self._dialers)
+
     def publish(self, channel: str, parts: list[Part], msg_type: str, to: Optional[str] = None) -> None:
         """To every browser, or to one session; kept until acknowledged."""
         if self.sessions.all:

@@ -104,7 +104,6 @@ class Proxy:
         self.link.watch(self.reactor)
         self.reactor.after_each_turn(self._tell)
         self.reactor.call_later(1.0, self._look)
-        self.lease.keep()
         self._watch_progress()
         self.reactor.run()
         self.magic.close()
@@ -457,6 +456,10 @@ class Proxy:
 
     def _look(self) -> None:
         self.reactor.call_later(1.0, self._look)
+        self.lease.keep()
+        if not self.link.dialled and not (self.folder / "supervisor.json").exists():
+            log.error("%s was removed, so nobody can find this kernel any more: ending it", self.folder)
+            self.end()
         if self.process.child is not None and self.process.child.pidfd is None and self.state.alive:
             self._reap()
         if self.gate.yielding and (self.lease.state().idle_for or 0.0) > YIELD_SECONDS:

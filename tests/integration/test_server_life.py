@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.backends.processes import started
 from gateway.protocol import websocket as ws
 from tests.integration.machine import PATIENCE, Machine, until
 from tests.integration.serving import GPU, Gateway, free_port
@@ -104,6 +105,16 @@ def test_a_gateway_that_finds_a_silent_kernel_leaves_it_its_gpu_and_takes_it_ove
         until(lambda: other.open().run(GPU + "print('mine')").out == "mine\n")
     finally:
         end(gateway)
+
+
+def test_a_kernel_whose_folder_was_removed_ends_once_nobody_can_reach_it(own_machine):
+    gateway = Gateway(own_machine)
+    kernel = gateway.kernel()
+    kernel.open().run(GPU + f"import shutil; shutil.rmtree({str(own_machine.places.kernel(kernel.id))!r})")
+    assert kernel.open().run("print('still here')").out == "still here\n"
+    pid = int(kernel.open().run("import os; print(os.getppid())").out)
+    gateway.stop()
+    until(lambda: started(pid) is None)
 
 
 def test_two_gateways_with_folders_of_their_own_never_put_two_kernels_on_one_gpu(own_machine):
