@@ -297,7 +297,7 @@ class ElasticProvisioner(KernelProvisionerBase):
             env=env,
             cwd=cwd,
             key=session.key.decode() if session is not None else uuid.uuid4().hex,
-            user=env.get("KERNEL_USERNAME") or ("" if broker is not None else user_name()),
+            user=env.get("KERNEL_USERNAME") or user_name(),
             name=km.kernel_name if km is not None else "",
             display=os.path.basename(env.get("JPY_SESSION_NAME", "")),
             language=(kernel_spec.language or "").lower(),
@@ -316,9 +316,7 @@ class ElasticProvisioner(KernelProvisionerBase):
             session_seconds=local.session_seconds,
             stall_seconds=local.stall_seconds,
             notice_after=local.notice_after,
-            simulated=None
-            if gateway.simulated_gpus is None
-            else {"park_seconds": simulated.park_seconds, "seconds_per_gb": simulated.seconds_per_gb},
+            simulated=None if gateway.simulated_gpus is None else simulated.costs(),  # a broker that grants knows better
             metadata={"launch": {"cwd": cwd}},
         )
 

@@ -7,6 +7,7 @@ decide anything: it only says what the administrator wants.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from jupyter_core.paths import jupyter_config_path
@@ -36,53 +37,58 @@ def machine_config() -> Config:
     return config
 
 
+def config_stamp() -> tuple[tuple[str, int, int], ...]:
+    """Changes whenever one of the machine's configuration files does, comes or goes."""
+    seen = []
+    for folder in jupyter_config_path():
+        for name in CONFIG_FILES:
+            for path in (Path(folder, f"{name}.json"), Path(folder, f"{name}.py")):
+                try:
+                    found = path.stat()
+                except OSError:
+                    continue
+                seen.append((str(path), found.st_mtime_ns, found.st_size))
+    return tuple(seen)
+
+
 MOST = 1e15  # of anything; more is a slip of the keyboard, and arithmetic would stumble over it
 
 
-class Seconds(Float):
-    """A duration: finite and not negative, or None where that has a meaning."""
+class _Amount:
+    """Of a number trait: not negative and within reason, or None where that has a meaning."""
 
-    unit = "seconds"
+    unit = ""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"min": 0, **kwargs})
 
-    def validate(self, obj: Any, value: Any) -> Any:
+    def validate(self: Any, obj: Any, value: Any) -> Any:
         value = super().validate(obj, value)
-        if value is None:
+        if value is None or self.min <= value <= MOST:  # NaN is neither
             return value
-        if not self.min <= value <= MOST:  # NaN is neither
-            never = ", or None" if self.allow_none else ""
-            raise TraitError(f"{type(obj).__name__}.{self.name} is {str(value)[:40]}: it must be {self.min:g} or more {self.unit}{never}.")
-        return value
+        never = ", or None" if self.allow_none else ""
+        raise TraitError(
+            f"{type(obj).__name__}.{self.name} is {str(value)[:40]}: it must be from {self.min:g} to {MOST:g}{self.unit}{never}."
+        )
 
 
-class Bytes(Int):
-    """An amount of memory: not negative."""
+class Seconds(_Amount, Float):
+    """A duration."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"min": 0, **kwargs})
-
-    def validate(self, obj: Any, value: Any) -> Any:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        value = super().validate(obj, value)
-        if value < self.min:
-            raise TraitError(f"{type(obj).__name__}.{self.name} is {value}: it must be {self.min} or more bytes.")
-        return value
+    unit = " seconds"
 
 
-class Count(Int):
-    """A number of things: not negative, or None where that has a meaning."""
+class Bytes(_Amount, Int):
+    """An amount of memory."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"min": 0, **kwargs})
+    unit = " bytes"
 
     def validate(self, obj: Any, value: Any) -> Any:
-        value = super().validate(obj, value)
-        if value is not None and not self.min <= value <= MOST:
-            raise TraitError(f"{type(obj).__name__}.{self.name} is {str(value)[:40]}: it must be {self.min} or more, and {MOST:g} at most.")
-        return value
+        return super().validate(obj, int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+class Count(_Amount, Int):
+    """A number of things."""
 
 
 class Name(Unicode):
@@ -242,6 +248,10 @@ class SimulatedGpu(Configurable):
         help="""What the simulated driver can do with a parked kernel: resume it "anywhere", on the "same-gpu", or not park at all
         ("exclusive"). Default: what today's drivers can.""",
     ).tag(config=True)
+
+    def costs(self) -> dict[str, float]:
+        """What a supervisor has to know of it."""
+        return {"park_seconds": self.park_seconds, "seconds_per_gb": self.seconds_per_gb}
 
 
 class LocalBackend(Configurable):

@@ -55,6 +55,7 @@ class Backend(ABC):
     """A place where supervisors run. ``places``: where processes of this machine meet, None where there are none to meet."""
 
     places: Places | None = None
+    lock_dir: str | None = None  # where this machine's supervisors lock the GPUs that their kernels are on
 
     @abstractmethod
     async def start(self, spec: Spec) -> Supervisor:

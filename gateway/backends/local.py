@@ -83,10 +83,11 @@ class LocalMachine(Backend):
         self._local = local
         self.places: Places = Places(local.runtime_dir)
         self._inventory = Inventory(gateway, local, simulated, self.places)
+        self.lock_dir: str = str(self._inventory.lock_dir)
 
     async def start(self, spec: Spec) -> LocalSupervisor:
         folder = self.places.kernel(spec.kernel_id)
-        spec = replace(spec, lock_dir=str(self._inventory.lock_dir))
+        spec = replace(spec, lock_dir=self.lock_dir)
         reading, writing = os.pipe2(os.O_CLOEXEC)
         process: subprocess.Popen[bytes] | None = None
         try:

@@ -24,7 +24,7 @@ from ..leases.book import Book
 from ..leases.events import Command, Deny, Event, Grant, Park, Place
 from ..protocol.errors import ElasticError, ExecutingError, ImpossibleRequest, LeaseError, StaleOrderError, SupervisorLost
 from ..protocol.model import GPU_IN_USE, KernelState, Rung
-from ..settings import ElasticGateway, Leases
+from ..settings import ElasticGateway, Leases, SimulatedGpu
 from .adoption import dial_all
 from .desk import Desk
 from .link import KernelLink, end_context, new_context
@@ -64,8 +64,11 @@ class Broker:
         self.generation = 0
         self.links: dict[str, KernelLink] = {}
         self.running = False
+        self.outdated = False  # its configuration files have changed since it started
+        self.asked_to_end = asyncio.Event()  # by somebody at the counter
         self._kind, self._who = kind, f"gateway {owner!r} of {user_name()}" if owner else f"a {kind} of {user_name()}"
         self._visible, self._clock = ElasticGateway(config=config).visible_devices, clock
+        self._costs = SimulatedGpu(config=config).costs()
         self._wall = time.time() - clock()
         self._readings: dict[str, Reading] = {}
         self._leaving: set[str] = set()
@@ -177,6 +180,10 @@ class Broker:
         if kernel_id in self.book.kernels:
             self._tell([events.KernelGone(kernel_id)])
 
+    def callers(self) -> list[str]:
+        """Ids of the kernels of processes that have no gateway."""
+        return [kernel_id for kernel_id, link in self.links.items() if not link.supervisor.owner]
+
     # what people ask
 
     def snapshot(self) -> dict[str, Any]:
@@ -283,7 +290,7 @@ class Broker:
                 continue
             reading.sent(command, self._clock())
             if isinstance(command, Grant):
-                self._order(link, "grant", gpus=command.gpus, visible=self._visible_to(command.gpus))
+                self._order(link, "grant", gpus=command.gpus, **self._about(command.gpus))
             elif isinstance(command, Deny):
                 self._order(link, "deny", reason=command.reason, message=self._why(command))
             elif self._patrol.may_be_used(reading):
@@ -301,10 +308,16 @@ class Broker:
             self._readings[link.kernel_id].epoch = self._epoch
         link.order(do, (self.generation, self._epoch), **fields)
 
-    def _visible_to(self, leased: tuple[str, ...]) -> list[str]:
-        """CUDA_VISIBLE_DEVICES of a kernel that leases these."""
+    def _about(self, leased: tuple[str, ...]) -> dict[str, Any]:
+        """What a supervisor is told with these: CUDA_VISIBLE_DEVICES; what they cost to pretend, None where they are real; where they
+        are locked. Whoever started the kernel may know nothing of our configuration."""
         others = self.book.gpus if self._visible == "all" else ()
-        return [*leased, *(uuid for uuid in others if uuid not in leased)]
+        simulated = any(self.book.gpus[uuid].simulated for uuid in leased if uuid in self.book.gpus)
+        return {
+            "visible": [*leased, *(uuid for uuid in others if uuid not in leased)],
+            "simulated": self._costs if simulated else None,
+            "lock_dir": self.backend.lock_dir,
+        }
 
     def _why(self, deny: Deny) -> str:
         if deny.reason == ImpossibleRequest.reason and self._patrol.foreign:

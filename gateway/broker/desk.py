@@ -1,8 +1,8 @@
 """The broker's counter for other processes of this user: one JSON object a line, each answered by one.
 
 Requests (``do``): ``status``; ``register`` (place) a supervisor; ``list``; ``snapshot``; ``release`` (kernel_id); ``hold``
-(kernel_id, seconds); ``handover``. Answers: ``{"ok": true, ...}`` or ``{"ok": false, "message", "reason"}``. It must never let one
-caller's bad line harm another, and it asks the broker for everything.
+(kernel_id, seconds); ``policy`` (changes); ``end``; ``handover``. Answers: ``{"ok": true, ...}`` or ``{"ok": false, "message",
+"reason"}``. It must never let one caller's bad line harm another, and it asks the broker for everything.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError
+from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError, LeaseError
 from ..protocol.wire import dumps, loads
+from .rules import change_policy, policy
 from .seat import GATEWAY, MAX_LINE, RUNS, Seat
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Desk:
             "snapshot": self._snapshot,
             "release": self._release,
             "hold": self._hold,
+            "policy": self._policy,
+            "end": self._end,
             "handover": self._handover,
         }
 
@@ -84,9 +87,13 @@ class Desk:
 
     async def _status(self, request: dict[str, Any]) -> dict[str, Any]:
         broker = self._broker
-        return {"kind": self._kind, "who": self._who, "pid": os.getpid(), "generation": broker.generation, "kernels": len(broker.links)}
+        said = {"kind": self._kind, "who": self._who, "pid": os.getpid(), "generation": broker.generation, "kernels": len(broker.links)}
+        return {**said, "outdated": broker.outdated}
 
     async def _register(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._broker.outdated and not self._broker.callers():  # whoever asks finds nobody, and starts the next one
+            await self._broker.stop()
+            raise BrokerUnavailable("The configuration has changed, and the next broker reads it.")
         supervisor = await self._broker.backend.at(_text(request, "place"))
         await self._broker.dial(supervisor)
         return {"generation": self._broker.generation}
@@ -109,6 +116,29 @@ class Desk:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
             raise BadRequest("seconds must be a number of 0 or more.")
         await self._broker.hold(_text(request, "kernel_id"), float(seconds))
+        return {}
+
+    async def _policy(self, request: dict[str, Any]) -> dict[str, Any]:
+        changes = request.get("changes") or {}
+        if not isinstance(changes, dict):
+            raise BadRequest("changes must be an object of names and values.")
+        if changes:
+            change_policy(self._broker.leases, changes, self._broker.policy_changed)
+        return {"policy": policy(self._broker.leases)}
+
+    async def _end(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What a gateway is asked by REST."""
+        if self._kind == GATEWAY:
+            raise BrokerUnavailable(f"{self._who} (process {os.getpid()}) leases the GPUs here: shut that one down.", reason=RUNS)
+        theirs = len(self._broker.callers())
+        if theirs:
+            have = "a kernel that needs" if theirs == 1 else f"{theirs} kernels that need"
+            raise LeaseError(
+                f"The processes served here have {have} this broker (process {os.getpid()}), and would start the next one at once: end them"
+                " first. It ends by itself some time after.",
+                reason="needed",
+            )
+        self._broker.asked_to_end.set()
         return {}
 
     async def _handover(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from jupyter_core.application import JupyterApp
@@ -17,7 +18,7 @@ from traitlets import default
 
 from .. import __version__
 from ..protocol.errors import ElasticError
-from ..settings import ElasticGateway, Leases, LocalBackend, SimulatedGpu
+from ..settings import ElasticGateway, Leases, LocalBackend, SimulatedGpu, config_stamp
 from .broker import Broker
 from .seat import BROKER, RUNS
 
@@ -40,6 +41,10 @@ class BrokerApp(JupyterApp):
     def _log_level(self) -> int:
         return logging.INFO
 
+    def load_config_file(self, *args: Any, **kwargs: Any) -> None:
+        self._read = config_stamp()  # before it is read, so that no change is missed
+        super().load_config_file(*args, **kwargs)
+
     def start(self) -> None:
         super().start()
         logging.basicConfig(level=self.log_level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -55,24 +60,31 @@ class BrokerApp(JupyterApp):
     async def _run(self) -> None:
         broker = Broker(self, kind=BROKER)
         loop = asyncio.get_running_loop()
-        asked = asyncio.Event()
         for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, asked.set)
+            loop.add_signal_handler(signum, broker.asked_to_end.set)
+        read = self._read
         await broker.start()
         try:
-            await needed(broker, asked, LocalBackend(parent=self).broker_linger)
+            await needed(broker, LocalBackend(parent=self).broker_linger, lambda: config_stamp() != read)
         finally:
             await broker.stop()
 
 
-async def needed(broker: Broker, asked: asyncio.Event, linger: float) -> None:
-    """Returns when it was ``asked`` to end, has handed over, or has had no kernel but a gateway's for ``linger`` seconds (and a while
-    at first: whoever started it is still starting a kernel)."""
+async def needed(broker: Broker, linger: float, changed: Callable[[], bool]) -> None:
+    """Returns when it was asked to end, has handed over, or has had no kernel but a gateway's for ``linger`` seconds (and a while
+    at first: whoever started it is still starting a kernel); at once where its configuration has ``changed``: the next one, which
+    whoever needs it starts, reads it."""
     patience, lonely = max(linger, FIRST_SECONDS), 0.0
-    while lonely <= patience and not asked.is_set() and broker.running:
+    while lonely <= patience and not broker.asked_to_end.is_set() and broker.running:
         await asyncio.sleep(LOOK_SECONDS)
-        if any(not link.supervisor.owner for link in broker.links.values()):
+        was, broker.outdated = broker.outdated, changed()
+        if broker.callers():
             patience, lonely = linger, 0.0
+            if broker.outdated and not was:
+                log.warning("The configuration has changed. It counts once the kernels served now have ended; until then, what was read.")
+        elif broker.outdated:
+            log.info("The configuration has changed and nobody is served: the next broker reads it.")
+            return
         else:
             lonely += LOOK_SECONDS
 

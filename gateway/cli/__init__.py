@@ -9,20 +9,22 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
+import signal
 import sys
 
 from ..protocol.errors import ElasticError
 
 COMMANDS = {
     "demo": "a gateway, a JupyterLab and an example notebook, all here and gone afterwards",
-    "status": "which gateway runs, its GPUs, and how many hold and wait",
+    "status": "who leases here, which GPUs, and how many hold and wait",
     "leases": "every kernel, what it holds and since when",
     "queue": "who waits for a GPU",
     "release": "take the GPU from an idle kernel",
     "hold": "leave a kernel its GPU for a while although it is idle",
     "policy": "show the lease policy, or change it while the gateway runs",
     "doctor": "what this machine can do for a kernel's GPU state, tried where there is a GPU",
-    "shutdown": "stop the gateway; with --kernels its kernels too",
+    "shutdown": "stop the gateway; with --kernels its kernels too, also those of one that has gone",
     "broker": "lease GPUs to processes that use no gateway (starts by itself when needed)",
 }
 LATER = ("drain", "usage", "replay", "kernelspecs")
@@ -63,7 +65,12 @@ def command(name: str, argv: list[str]) -> int:
     module.arguments(parser)
     args = parser.parse_args(argv)
     try:
-        return module.run(args)
+        status: int = module.run(args)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # as with `| head`: nobody reads the rest, nor what Python would flush at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except ElasticError as exc:
         print(json.dumps(exc.to_json()) if getattr(args, "json", False) else f"jupyter elastic-gateway {name}: {exc}", file=sys.stderr)
         return BAD_USAGE if exc.reason == "bad_usage" else 1

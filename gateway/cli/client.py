@@ -7,6 +7,7 @@ never take a token from the command line or the environment, and never send one 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import urllib.error
 import urllib.request
@@ -18,10 +19,12 @@ from urllib.parse import urlsplit
 from jupyter_core.paths import jupyter_runtime_dir
 from jupyter_server.serverapp import list_running_servers
 
+from ..backends.local import LocalMachine
 from ..backends.places import Places
 from ..broker.client import request
+from ..broker.seat import BROKER, GATEWAY
 from ..protocol.errors import BrokerUnavailable, ElasticError
-from ..settings import LocalBackend, machine_config
+from ..settings import ElasticGateway, LocalBackend, SimulatedGpu, machine_config
 
 SECONDS = 30.0  # for one answer
 NONE_RUNS = "no_gateway"
@@ -29,6 +32,8 @@ NONE_RUNS = "no_gateway"
 
 class GatewayClient:
     """One gateway. Raises ``ElasticError`` with the gateway's own message, or why there is none."""
+
+    kind = GATEWAY
 
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
@@ -50,6 +55,18 @@ class GatewayClient:
     def hold(self, kernel_id: str, seconds: float) -> None:
         self.request("POST", f"/api/gpu/kernels/{kernel_id}/hold", {"seconds": seconds})
 
+    def policy(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """The rules in force, after ``changes``."""
+        path = "/api/gpu/policy"
+        return self.request("PATCH", path, changes) if changes else self.get(path)  # type: ignore[no-any-return]
+
+    def shutdown(self, kernels: bool) -> dict[str, Any]:
+        """``{"ended": number of kernels}``."""
+        return self.request("POST", "/api/shutdown", {"kernels": kernels}, seconds=120)  # type: ignore[no-any-return]
+
+    def about(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
     def request(self, method: str, path: str, body: Any = None, seconds: float = SECONDS) -> Any:
         data = None if body is None and method == "GET" else json.dumps(body or {}).encode()
         headers = {**self._headers, "Content-Type": "application/json"}
@@ -70,8 +87,11 @@ class GatewayClient:
 class BrokerClient:
     """The broker of this user's processes that use no gateway."""
 
+    kind = BROKER
+
     def __init__(self) -> None:
-        self._places = Places(LocalBackend(config=machine_config()).runtime_dir)
+        self._local = LocalBackend(config=machine_config())
+        self._places = Places(self._local.runtime_dir)
         self.url = str(self._places.broker_socket)
 
     def snapshot(self) -> dict[str, Any]:
@@ -83,6 +103,41 @@ class BrokerClient:
     def hold(self, kernel_id: str, seconds: float) -> None:
         request(self._places, "hold", kernel_id=kernel_id, seconds=seconds)
 
+    def policy(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """The rules in force, after ``changes``."""
+        return request(self._places, "policy", changes=changes)["policy"]  # type: ignore[no-any-return]
+
+    def shutdown(self, kernels: bool) -> dict[str, Any]:
+        """``{"ended": number of kernels that a gateway has left, "stopped": whether there was a broker}``. Raises ``LeaseError`` where
+        the broker is needed."""
+        running = self.runs()
+        if running and self.about()["kind"] == GATEWAY:  # one that we can't reach otherwise: it says who it is, and nothing is ended
+            request(self._places, "end")
+        ended = asyncio.run(self._end_left()) if kernels else 0
+        if running:
+            request(self._places, "end")
+        return {"ended": ended, "stopped": running}
+
+    def about(self) -> dict[str, Any]:
+        said = request(self._places, "status")
+        return {name: said[name] for name in ("kind", "pid", "outdated") if name in said}
+
+    def runs(self) -> bool:
+        try:
+            request(self._places, "status")
+        except BrokerUnavailable:
+            return False
+        return True
+
+    async def _end_left(self) -> int:
+        """What a gateway has left; kernels of processes end with those."""
+        left = [each for each in await LocalMachine(ElasticGateway(), self._local, SimulatedGpu()).find() if each.owner]
+        await asyncio.gather(*(each.end(self._local.shutdown_grace) for each in left))
+        return len(left)
+
+
+Lessor = GatewayClient | BrokerClient
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """How every subcommand that speaks to a gateway is told which."""
@@ -91,18 +146,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON as the gateway sends it")
 
 
-def lessor(args: argparse.Namespace) -> GatewayClient | BrokerClient:
-    """Who leases GPUs here: the gateway that ``args`` names or the only one, or else the broker."""
+def lessor(args: argparse.Namespace, or_left_kernels: bool = False) -> Lessor:
+    """Who leases GPUs here: the gateway that ``args`` names or the only one, or else the broker (``or_left_kernels``: also one that
+    doesn't run, to end what a gateway has left)."""
     try:
         return connect(args)
     except BrokerUnavailable as exc:
         if exc.reason != NONE_RUNS:
             raise
         broker = BrokerClient()
-        try:
-            broker.snapshot()
-        except BrokerUnavailable:
-            raise exc from None
+        if not (or_left_kernels or broker.runs()):
+            raise
         return broker
 
 
@@ -139,7 +193,7 @@ def running() -> Iterator[GatewayClient]:
         yield client
 
 
-def kernel_id(lessor: GatewayClient | BrokerClient, prefix: str) -> str:
+def kernel_id(lessor: Lessor, prefix: str) -> str:
     """The whole id of the kernel whose id begins with ``prefix``."""
     ids = [lease["kernel_id"] for lease in lessor.snapshot()["leases"]]
     fitting = [kernel for kernel in ids if kernel.startswith(prefix)]

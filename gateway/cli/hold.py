@@ -21,7 +21,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show.as_json(lessor.snapshot())
     elif seconds:
-        print(f"Kernel {kernel} keeps its GPU for {show.span(seconds)}.")
+        lease = next((lease for lease in lessor.snapshot()["leases"] if lease["kernel_id"] == kernel), {})
+        begins = "" if lease.get("gpus") else ": it holds none now, and keeps the one that it gets in that time"
+        print(f"Kernel {kernel} keeps its GPU for {show.span(seconds)}{begins}.")
     else:
         print(f"Kernel {kernel} keeps its GPU no longer than others do.")
     return 0

@@ -1,4 +1,4 @@
-"""Show the lease policy of a running gateway, or change some of it until that gateway stops."""
+"""Show the lease policy in force, or change some of it until the gateway (or broker) that runs now ends."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import json
 from typing import Any
 
 from ..protocol.errors import ElasticError
+from ..settings import Leases, Seconds
 from . import client, show
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("change", nargs="*", metavar="NAME=VALUE", help="a number, true, false or none; e.g. idle_timeout=60")
+    parser.add_argument("change", nargs="*", metavar="NAME=VALUE", help="a number, a duration, true, false or none; e.g. idle_timeout=2m")
     client.arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     changes = dict(map(change, args.change))
-    gateway = client.connect(args)
-    rules = gateway.request("PATCH", "/api/gpu/policy", changes) if changes else gateway.get("/api/gpu/policy")
+    rules = client.lessor(args).policy(changes)
     if args.json:
         show.as_json(rules)
     else:
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def change(text: str) -> tuple[str, Any]:
-    """``("idle_timeout", 60)`` from ``idle_timeout=60``; whether it can hold is for the gateway to say."""
+    """``("idle_timeout", 120.0)`` from ``idle_timeout=2m``; whether it can hold is for the gateway to say."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ElasticError(f"{text!r} isn't NAME=VALUE.", reason="bad_usage")
@@ -36,4 +36,6 @@ def change(text: str) -> tuple[str, Any]:
     try:
         return name, json.loads(value.lower())
     except ValueError:
+        if isinstance(Leases.class_traits().get(name), Seconds):
+            return name, show.duration(value)
         raise ElasticError(f"{name} can't be {value!r}: write a number, true, false or none.", reason="bad_usage") from None

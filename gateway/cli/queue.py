@@ -8,15 +8,16 @@ from . import client, show
 
 arguments = client.arguments
 
+COLUMNS = {
+    "PLACE": lambda place: place["position"],
+    "KERNEL": lambda place: place["kernel_id"],
+    "USER": lambda place: place["user"],
+    "NOTEBOOK": lambda place: place.get("notebook", ""),
+    "GPUS": lambda place: place["count"],
+    "WAITING FOR": lambda place: show.ago(place["since"]),
+}
+
 
 def run(args: argparse.Namespace) -> int:
-    queue = client.lessor(args).snapshot()["queue"]
-    if args.json:
-        show.as_json(queue)
-        return 0
-    show.table(
-        ("PLACE", "KERNEL", "USER", "GPUS", "WAITING FOR"),
-        [(place["position"], place["kernel_id"], place["user"], place["count"], show.ago(place["since"])) for place in queue],
-        none="Nobody waits.",
-    )
+    show.rows(client.lessor(args).snapshot()["queue"], COLUMNS, args.json, none="Nobody waits.")
     return 0

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from ..protocol.durations import read_duration
 from ..protocol.errors import ElasticError
-
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def as_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
+
+
+def rows(found: Sequence[dict[str, Any]], columns: dict[str, Callable[[dict[str, Any]], Any]], json_wanted: bool, none: str) -> None:
+    """What a gateway lists: as it came for programs; for people a table with a column for each title that anything stands under."""
+    if json_wanted:
+        as_json(found)
+        return
+    cells = {title: [str(read(entry)) for entry in found] for title, read in columns.items()}
+    filled = {title: column for title, column in cells.items() if any(column)}
+    table(list(filled), zip(*filled.values(), strict=True), none)
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[Any]], none: str) -> None:
@@ -50,6 +58,11 @@ def ahead(moment: str | None, now: datetime | None = None) -> str:
     return span(left) if left > 0 else "now"
 
 
+def count(number: int, thing: str) -> str:
+    """``1 kernel``, ``2 kernels``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def size(number: int) -> str:
     """Bytes as people count them: powers of 1000."""
     amount = float(number)
@@ -62,10 +75,10 @@ def size(number: int) -> str:
 
 def duration(text: str) -> float:
     """Seconds from ``90``, ``90s``, ``30m``, ``1h30m``. Raises ``ElasticError``."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    seconds = read_duration(text)
+    if seconds is None:
         raise ElasticError(f"{text!r} isn't a duration: write seconds, or 30m, or 1h30m.", reason="bad_usage")
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return seconds
 
 
 def _from_now(moment: str, now: datetime | None) -> float:

@@ -1,4 +1,8 @@
-"""Stop the gateway. Its kernels go on and the next gateway finds them, unless --kernels ends them too."""
+"""Stop the gateway. Its kernels go on and the next gateway finds them, unless --kernels ends them too.
+
+Where no gateway runs, the broker that serves processes without one is stopped, if nobody needs it; --kernels then ends what a gateway
+that has gone has left.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,22 @@ from . import client, show
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kernels", action="store_true", help="end all kernels too; what they had in memory is lost")
+    parser.add_argument("--kernels", action="store_true", help="end all kernels of the gateway too; what they had in memory is lost")
     client.arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    gateway = client.connect(args)
-    answer = gateway.request("POST", "/api/shutdown", {"kernels": args.kernels}, seconds=120)
+    lessor = client.lessor(args, or_left_kernels=args.kernels)
+    said = lessor.shutdown(args.kernels)
     if args.json:
-        show.as_json(answer)
-    elif args.kernels:
-        print(f"Gateway {gateway.url} stops; {answer['ended']} kernels have ended.")
-    else:
-        print(f"Gateway {gateway.url} stops; its kernels go on.")
+        show.as_json(said)
+        return 0
+    if lessor.kind == client.GATEWAY:
+        rest = f"{show.count(said['ended'], 'kernel')} ended" if args.kernels else "its kernels go on"
+        print(f"Gateway {lessor.url} stops; {rest}.")
+        return 0
+    if said["stopped"]:
+        print("No gateway runs. The broker for processes without one stops.")
+    if args.kernels:
+        print(f"{show.count(said['ended'], 'kernel')} of a gateway that has gone ended.")
     return 0

@@ -18,15 +18,23 @@ def run(args: argparse.Namespace) -> int:
     lessor = client.lessor(args)
     state = lessor.snapshot()
     if args.json:
-        show.as_json({"url": lessor.url, **state})
+        show.as_json({"url": lessor.url, **lessor.about(), **state})
         return 0
     phases = Counter(lease["phase"] for lease in state["leases"])
     counts = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items())) or "none"
-    print(f"GPUs are leased by {lessor.url}\nKernels: {counts}\nWaiting: {len(state['queue'])}\n")
+    print(f"{led_by(lessor)}\nKernels: {counts}\nWaiting: {len(state['queue'])}\n")
     holders = {uuid: lease for lease in state["leases"] for uuid in lease["gpus"]}
     rows = [row(gpu, holders.get(gpu["uuid"], FREE)) for gpu in state["gpus"]]
     show.table(("GPU", "MEMORY", "KIND", "WHEN PARKED", "HELD BY", "USER"), rows, none="No GPU: cells never wait.")
     return 0
+
+
+def led_by(lessor: client.Lessor) -> str:
+    about = lessor.about()
+    if about["kind"] == client.GATEWAY:
+        return f"GPUs are leased by {lessor.url}"
+    text = f"No gateway runs. GPUs are leased by the broker for processes without one (process {about['pid']}, {lessor.url})"
+    return f"{text}\nIts configuration has changed: that counts once the kernels it serves have ended" if about.get("outdated") else text
 
 
 def row(gpu: dict[str, Any], holder: dict[str, Any]) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 """The book as ``GET /api/gpu`` shows it. Reads only; it must never hold a clock's time.
 
 Where the contract has moments (``since``, ``idle_since``, ``ends_by``) there are seconds here, from ``now`` back, or for
-``ends_by`` forward; the broker makes them ISO 8601.
+``ends_by`` and ``hold_until`` (the user's own hold, in any phase) forward; the broker makes them ISO 8601.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .book import Book
 from .policy import ends_at
 from .record import KernelRecord
 
-PAST, AHEAD = ("since", "idle_since"), ("ends_by",)  # the keys that the broker converts
+PAST, AHEAD = ("since", "idle_since"), ("ends_by", "hold_until")  # the keys that the broker converts
 
 
 def snapshot(book: Book, now: float) -> dict[str, list[dict[str, Any]]]:
@@ -27,6 +27,7 @@ def snapshot(book: Book, now: float) -> dict[str, list[dict[str, Any]]]:
             {
                 "kernel_id": record.kernel_id,
                 "user": record.user,
+                "notebook": record.display,
                 "count": record.count,
                 "position": places[record.node],
                 "since": now - record.wanted_since,
@@ -63,12 +64,15 @@ def lease(book: Book, record: KernelRecord, now: float) -> dict[str, Any]:
     return {
         "kernel_id": record.kernel_id,
         "user": record.user,
+        "notebook": record.display,
+        "kernel_name": record.name,
         "phase": str(record.phase),
         "gpus": list(record.gpus),
         "executing": record.executing,
         "since": now - record.since,
         "idle_since": None if record.idle_since is None else now - record.idle_since,
         "ends_by": None if ends == math.inf else ends - now,
+        "hold_until": record.hold_until - now if record.hold_until > now else None,
         "parked_bytes": record.parked_bytes,
         "rung": str(rung),
         "rung_reason": reason,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Optional
 
+from ..protocol.durations import read_duration
 from ..protocol.errors import SupervisorLost
 from ..protocol.model import KernelState, LeaseState, Phase
 from .supervisor import ask
@@ -15,15 +16,13 @@ from .supervisor import ask
 USAGE = "%gpu · %gpu hold 30m · %gpu release · %gpu off · %gpu on · %gpu simulate 4GB"
 LONGEST_HOLD = 366 * 86400.0  # seconds
 
-_DURATION = re.compile(r"(?:(?P<d>[\d.]+)d)?(?:(?P<h>[\d.]+)h)?(?:(?P<m>[\d.]+)m(?:in)?)?(?:(?P<s>[\d.]+)s)?", re.ASCII)
 _SIZE = re.compile(r"([\d.]+)(?:([kmgt])?(i)?b?)?", re.ASCII)
-_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 def gpu(line: str) -> None:
     """``%gpu`` says which GPU this kernel holds or waits for, and for how long.
 
-    ``%gpu hold 30m``   keep the GPU that long even while no cell runs (s, m, h; ``0s`` ends it)
+    ``%gpu hold 30m``   keep the GPU that long even while no cell runs (s, m, h, d; ``0`` ends it)
     ``%gpu release``    give it back now; the next GPU cell asks for it again
     ``%gpu off``        no cell of this kernel asks for a GPU, until ``%gpu on``
     ``%gpu simulate 4GB``  only where GPUs are simulated: pretend to have that much GPU memory in use
@@ -65,12 +64,8 @@ def read(line: str) -> tuple[str, dict[str, Any]]:
 
 
 def duration(text: str) -> Optional[float]:
-    """Seconds of ``1h30m``, ``45s``, ``0s``; None for anything else."""
-    match = _DURATION.fullmatch(text)
-    try:
-        length = sum(float(n) * _SECONDS[unit] for unit, n in match.groupdict().items() if n) if match and text else None
-    except ValueError:  # two dots
-        return None
+    """Seconds of ``1h30m``, ``45s``, ``0``; None for anything else, and for more than a year."""
+    length = read_duration(text)
     return length if length is not None and length <= LONGEST_HOLD else None
 
 
@@ -121,7 +116,7 @@ def uninstall(shell: Any) -> None:
 def _phase(lease: LeaseState, held: int, place: dict[str, Any]) -> str:
     count = "a GPU" if lease.count == 1 else f"{lease.count} GPUs"
     if lease.phase == Phase.HOLDING:
-        return "holds " + (" and ".join(lease.gpus) or f"{count} (there is nothing to lease on this machine)")
+        return "holds " + " and ".join(lease.gpus) if lease.gpus else "there is no GPU to share here, so no cell waits for one"
     if lease.phase == Phase.RESUMING:
         return "coming back to " + (" and ".join(lease.gpus) or count)
     if lease.phase == Phase.PARKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import BadRequest, WireError
-from .simulated import Simulated
 
 if TYPE_CHECKING:
     from .proxy import Proxy
@@ -20,6 +19,8 @@ def obey(proxy: Proxy, order: dict[str, Any]) -> None:
     """An order of the broker, newer than any before."""
     do, epoch = order["do"], order["epoch"]
     if do == "grant":
+        if order["gpus"] and "simulated" in order:
+            proxy.lease.suit(order["simulated"], order.get("lock_dir"))
         proxy.lease.grant(order["gpus"], order.get("visible") or order["gpus"], epoch)
     elif do == "park":
         proxy.lease.park(epoch, str(order.get("why", "")))
@@ -63,9 +64,9 @@ def magic(proxy: Proxy, asked: dict[str, Any]) -> dict[str, Any]:
         proxy.apply(proxy.gate.switch(enabled))
         message = "Cells that need a GPU ask for it again." if enabled else "No cell of this kernel asks for a GPU any more, until %gpu on."
     elif do == "simulate":
-        if not isinstance(proxy.device, Simulated):
-            raise BadRequest("This machine's GPUs are real: nothing is simulated.")
-        proxy.device.bytes = proxy.state.simulated_bytes = max(0, int(asked["bytes"]))
+        if proxy.device.simulated is None:
+            raise BadRequest("This kernel has no simulated GPU: its GPUs are real, or it has held none yet.")
+        proxy.device.simulated.bytes = proxy.state.simulated_bytes = max(0, int(asked["bytes"]))
     elif do != "status":
         raise BadRequest(f"unknown request {do!r}")
     proxy.changed()

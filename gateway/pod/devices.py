@@ -1,27 +1,86 @@
 """Which device a supervisor has: simulated GPUs, real ones, or none that could be parked.
 
-The first look is at files alone. Nothing here may load a driver or wait for one.
+At birth it is what the supervisor was told; then what the broker grants decides, as it knows its GPUs. The first look is at files
+alone. Nothing here may load a driver or wait for one, nor drop state that only the device at hand can bring back.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Callable
+from collections.abc import Sequence
+from typing import Callable, Optional
 
-from ..protocol.model import Spec
+from ..protocol.model import Rung, Spec
 from .cuda import CudaDevice
-from .device import Device, NoParking
+from .device import Device, Done, NoParking
 from .driver import present
 from .reactor import Reactor
 from .simulated import Simulated
 
+Costs = Optional[dict[str, float]]  # of simulated GPUs: {"park_seconds", "seconds_per_gb"}; None: they are real
 
-def device_for(spec: Spec, reactor: Reactor, mark: str, changed: Callable[[], None]) -> Device:
-    """``mark``: "NAME=value" in the environment of each process of the kernel. ``changed()``: what the device says of itself has."""
-    if spec.simulated is not None:
-        return Simulated(reactor, spec.simulated["park_seconds"], spec.simulated["seconds_per_gb"])
-    if not spec.gpus:
-        return NoParking("it leases no GPU")
-    if not present(os.environ):
-        return NoParking("no NVIDIA driver is installed where it runs")
-    return CudaDevice(reactor, spec.gpus, mark, changed)
+
+class SuitedDevice(Device):
+    """The device that suits what is granted. ``mark``: "NAME=value" in the environment of each process of the kernel. ``changed()``:
+    what the device says of itself has."""
+
+    def __init__(self, spec: Spec, reactor: Reactor, mark: str, changed: Callable[[], None]) -> None:
+        self._gpus, self._reactor, self._mark, self._changed = spec.gpus, reactor, mark, changed
+        self._device = self._make(spec.simulated)
+
+    def suit(self, simulated: Costs) -> None:
+        """What is granted next is of this kind. Called while the kernel holds nothing. State of a real GPU keeps its device: the resume
+        then says what is wrong. Simulated state is no state."""
+        if (simulated is not None) == (self.simulated is not None) or (self._device.parked and self.simulated is None):
+            return
+        self._device.close()
+        self._device = self._make(simulated)
+
+    @property
+    def simulated(self) -> Optional[Simulated]:
+        """The simulated device, None where there is another."""
+        return self._device if isinstance(self._device, Simulated) else None
+
+    def _make(self, simulated: Costs) -> Device:
+        if simulated is not None:
+            return Simulated(self._reactor, simulated["park_seconds"], simulated["seconds_per_gb"])
+        if not self._gpus:
+            return NoParking("it leases no GPU")
+        if not present(os.environ):
+            return NoParking("no NVIDIA driver is installed where it runs")
+        return CudaDevice(self._reactor, self._gpus, self._mark, self._changed)
+
+    # as the device at hand
+
+    @property
+    def known(self) -> bool:  # type: ignore[override]
+        return self._device.known
+
+    @property
+    def alarm(self) -> str:  # type: ignore[override]
+        return self._device.alarm
+
+    def probe(self) -> tuple[Rung, str]:
+        return self._device.probe()
+
+    @property
+    def parked(self) -> bool:
+        return self._device.parked
+
+    def take(self, gpus: Sequence[str], visible: Sequence[str], done: Callable[[], None]) -> None:
+        self._device.take(gpus, visible, done)
+
+    def park(self, pid: int, done: Done) -> None:
+        self._device.park(pid, done)
+
+    def resume(self, pid: int, gpus: Sequence[str], done: Done) -> None:
+        self._device.resume(pid, gpus, done)
+
+    def before_kill(self, pid: int, done: Callable[[], None]) -> None:
+        self._device.before_kill(pid, done)
+
+    def forget(self, pid: int) -> None:
+        self._device.forget(pid)
+
+    def close(self) -> None:
+        self._device.close()

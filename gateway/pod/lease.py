@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional
 
 from ..protocol.errors import DeviceError, ExecutingError, LeaseError
 from ..protocol.model import GPU_IN_USE, LeaseState, Phase, Rung
-from .device import Device
+from .devices import SuitedDevice
 from .gate import Effect, Gate
 from .messages import seconds
 from .possession import Possession
@@ -27,7 +27,7 @@ class Lease:
     has it let go of what it caches, ``then(True)`` once it is idle; ``kill(why)`` ends its process."""
 
     def __init__(
-        self, gate: Gate, device: Device, pid: Callable[[], int], apply: Callable[[list[Effect]], None],
+        self, gate: Gate, device: SuitedDevice, pid: Callable[[], int], apply: Callable[[list[Effect]], None],
         expose: Callable[[list[str]], None], quiet: Callable[[Callable[[bool], None]], None], kill: Callable[[str], None],
         changed: Callable[[], None], possession: Possession, later: Callable[[float, Callable[[], None]], object],
     ) -> None:  # fmt: skip
@@ -42,6 +42,12 @@ class Lease:
         self._was_executing = False
 
     # orders of the broker
+
+    def suit(self, simulated: Optional[dict[str, float]], lock_dir: Optional[str]) -> None:
+        """The GPUs of the grant that follows are simulated ones with these costs, or real (None), and locked there (None: as ever)."""
+        if self._gate.rest in (Phase.COLD, Phase.PARKED):
+            self._device.suit(simulated)
+            self._possession.move(lock_dir)
 
     def grant(self, gpus: list[str], visible: list[str], epoch: list[int], tries: int = TRIES) -> None:
         """May run on ``gpus`` (none: there is nothing to lease here): bring the state back, then open the gate.

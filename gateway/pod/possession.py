@@ -17,8 +17,13 @@ class Possession:
     """``folder``: where the machine's GPUs are locked; None: nobody else could be on one. ``who``: shown to others."""
 
     def __init__(self, folder: Optional[str], who: str) -> None:
+        self._folder, self._who = folder, who
         self._locks = None if folder is None else GpuLocks(Path(folder), kind=USE)
-        self._who = who
+
+    def move(self, folder: Optional[str]) -> None:
+        """Lock there from now on, as whoever grants knows better than whoever started us (None: as before). Not while a GPU is held."""
+        if folder is not None and folder != self._folder and not (self._locks and self._locks.held):
+            self._folder, self._locks = folder, GpuLocks(Path(folder), kind=USE)
 
     def take(self, gpus: list[str]) -> str:
         """All of ``gpus`` or none. Returns "" or who is on one of them, for people."""

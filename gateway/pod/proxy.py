@@ -23,7 +23,7 @@ from .cells import Session as PythonCells
 from .cells import Unknown as UnknownCells
 from .child import Child
 from .commands import call, magic, obey
-from .devices import device_for
+from .devices import SuitedDevice
 from .front import PLAIN, Front, private
 from .gate import CELL, PASSING, Abort, Effect, Fail, Gate, Hold, Request, Send
 from .idle import IdleWatch
@@ -57,7 +57,7 @@ class Proxy:
         self.state = KernelState(kernel_id=spec.kernel_id)
         self.cells = PythonCells() if spec.language == "python" else UnknownCells()
         self.gate = Gate(spec.gpus, self._classify, self._ran)
-        self.device = device_for(spec, self.reactor, f"ELASTIC_SUPERVISOR={folder / 'magic.sock'}", self.changed)
+        self.device = SuitedDevice(spec, self.reactor, f"ELASTIC_SUPERVISOR={folder / 'magic.sock'}", self.changed)
         self.aside = Aside(self.reactor, self.messages, lambda parts: self.back.send("shell", OWN, parts))
         self.lease = Lease(
             self.gate, self.device, lambda: self.state.pid, self.apply, self._expose, self._quiet, self._kill, self.changed,

@@ -12,10 +12,10 @@ from typing import Any
 
 from jupyter_server.services.kernels.handlers import _kernel_id_regex
 from tornado.iostream import StreamClosedError
-from traitlets import TraitError
 
-from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError, SettingError
-from ..settings import MOST, Leases
+from ..broker.rules import change_policy, policy
+from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError
+from ..settings import MOST
 from .answers import Handler, rest
 
 BEAT = 15.0  # seconds between two signs of life on an event stream
@@ -149,27 +149,6 @@ def duration(body: dict[str, Any], name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
         raise BadRequest(f"{name} must be a number of seconds, 0 or more.")
     return float(value)
-
-
-def policy(leases: Leases) -> dict[str, Any]:
-    """The settings of ``Leases`` as they are in force."""
-    return {name: getattr(leases, name) for name in leases.trait_names(config=True)}
-
-
-def change_policy(leases: Leases, changes: dict[str, Any], in_force: Callable[[], None] = lambda: None) -> None:
-    """Set some of the settings of ``Leases`` and put them ``in_force``: all, or none. Raises ``BadRequest`` with what would hold."""
-    before = policy(leases)
-    for name in changes:
-        if name not in before:
-            raise BadRequest(f"There is no policy {name[:40]!r}. There are: {', '.join(sorted(before))}.")
-    try:
-        for name, value in changes.items():
-            setattr(leases, name, value)
-        in_force()
-    except (TraitError, SettingError, ArithmeticError, ValueError) as exc:
-        for name in changes:
-            setattr(leases, name, before[name])
-        raise BadRequest(str(exc)) from None
 
 
 default_handlers = [

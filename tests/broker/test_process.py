@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,18 +20,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def broker(**owners: str) -> Any:
-    links = {name: SimpleNamespace(supervisor=SimpleNamespace(owner=owner)) for name, owner in owners.items()}
-    return SimpleNamespace(running=True, links=links)
+    callers = [name for name, owner in owners.items() if not owner]
+    return SimpleNamespace(running=True, outdated=False, asked_to_end=asyncio.Event(), callers=lambda: callers)
 
 
-def ends(found: Any, linger: float = 0.002, asked: bool = False) -> bool:
+def ends(found: Any, linger: float = 0.002, changed: Callable[[], bool] = lambda: False) -> bool:
     async def story() -> bool:
-        event = asyncio.Event()
-        if asked:
-            event.set()
         try:
             async with asyncio.timeout(0.2):
-                await needed(found, event, linger)
+                await needed(found, linger, changed)
         except TimeoutError:
             return False
         return True
@@ -51,7 +49,20 @@ def test_a_gateways_kernels_do_not_keep_it() -> None:
 
 
 def test_it_ends_when_it_is_asked_to_and_when_it_has_handed_over() -> None:
-    assert ends(broker(k1=""), asked=True)
+    asked = broker(k1="")
+    asked.asked_to_end.set()
+    assert ends(asked)
     gone = broker(k1="")
     gone.running = False
     assert ends(gone)
+
+
+def test_a_changed_configuration_ends_one_that_serves_nobody_so_that_the_next_reads_it() -> None:
+    assert ends(broker(k1="lab"), linger=1000, changed=lambda: True)
+
+
+def test_while_somebody_is_served_a_changed_configuration_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    busy = broker(k1="")
+    assert not ends(busy, changed=lambda: True)
+    assert busy.outdated
+    assert sum("configuration has changed" in record.message for record in caplog.records) == 1

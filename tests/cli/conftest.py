@@ -27,8 +27,24 @@ class FakeGateway(ThreadingHTTPServer):
     state: ClassVar[dict[str, Any]] = {
         "gpus": [{"uuid": "GPU-1", **_GPU}, {"uuid": "GPU-2", **_GPU}],
         "leases": [
-            {**_LEASE, "kernel_id": BUSY, "user": "ann", "phase": "HOLDING", "gpus": ["GPU-1"], "executing": True},
-            {**_LEASE, "kernel_id": IDLE, "user": "bob", "phase": "PARKED", "gpus": [], "parked_bytes": 3 * 10**9},
+            {
+                **_LEASE,
+                "kernel_id": BUSY,
+                "user": "ann",
+                "notebook": "train.ipynb",
+                "phase": "HOLDING",
+                "gpus": ["GPU-1"],
+                "executing": True,
+            },
+            {
+                **_LEASE,
+                "kernel_id": IDLE,
+                "user": "bob",
+                "phase": "PARKED",
+                "gpus": [],
+                "parked_bytes": 3 * 10**9,
+                "hold_until": "2100-01-01T00:00:00Z",
+            },
         ],
         "queue": [{"kernel_id": IDLE, "user": "bob", "count": 1, "position": 1, "since": "2030-01-01T00:00:00+00:00"}],
         "generation": 3,

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import socketserver
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from gateway.backends.places import Places
+from gateway.broker.broker import Broker
+from gateway.broker.seat import BROKER
 from gateway.cli import COMMANDS, LATER
+from gateway.settings import Leases
 from tests.cli.conftest import BUSY, IDLE, TOKEN, FakeGateway, announce, serving
+from tests.doubles.fake_backend import FakeBackend, gpu
 
 
 @pytest.mark.parametrize(("command", "key"), [("leases", "leases"), ("queue", "queue")])
@@ -28,6 +36,21 @@ def test_status_says_who_holds_what_and_how_many_wait(cli, fake):
     assert "Waiting: 1" in out
 
 
+def test_leases_name_the_notebook_and_leave_out_columns_in_which_nothing_stands(cli, fake):
+    _, out, _ = cli("leases")
+    assert "train.ipynb" in out
+    assert "ENDS IN" not in out
+
+
+def test_a_reader_who_has_seen_enough_gets_no_traceback(fake):
+    command = [sys.executable, "-m", "gateway.cli", "status", "--json"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def test_leases_marks_the_kernels_whose_cell_runs(cli, fake):
     _, out, _ = cli("leases")
     busy, idle = (next(line for line in out.splitlines() if kernel in line) for kernel in (BUSY, IDLE))
@@ -38,7 +61,13 @@ def test_leases_marks_the_kernels_whose_cell_runs(cli, fake):
 
 def test_a_kernel_is_named_by_how_its_id_begins(cli, fake):
     assert cli("hold", IDLE[:8], "1h30m")[0] == 0
-    assert fake.asked[-1] == ("POST", f"/api/gpu/kernels/{IDLE}/hold", {"seconds": 5400.0})
+    assert ("POST", f"/api/gpu/kernels/{IDLE}/hold", {"seconds": 5400.0}) in fake.asked
+
+
+def test_a_hold_of_a_kernel_that_holds_nothing_now_is_said_to_be_for_later(cli, fake):
+    assert "keeps its GPU for 30 min: it holds none now" in cli("hold", IDLE, "30m")[1]
+    assert cli("hold", BUSY, "30m")[1] == f"Kernel {BUSY} keeps its GPU for 30 min.\n"
+    assert "HELD FOR" in cli("leases")[1]
 
 
 def test_a_beginning_that_two_kernels_share_is_refused(cli, fake):
@@ -55,12 +84,21 @@ def test_a_refusal_is_told_in_the_gateways_own_words(cli, fake):
 
 def test_policy_is_shown_and_changed(cli, fake):
     assert "max_hold      none" in cli("policy")[1]
-    status, out, _ = cli("policy", "idle_timeout=60", "max_hold=none", "--json")
+    status, out, _ = cli("policy", "idle_timeout=60", "max_hold=none", "min_hold=1m30s", "--json")
     assert (status, json.loads(out)["idle_timeout"]) == (0, 60)
-    assert fake.asked[-1] == ("PATCH", "/api/gpu/policy", {"idle_timeout": 60, "max_hold": None})
+    assert fake.asked[-1] == ("PATCH", "/api/gpu/policy", {"idle_timeout": 60, "max_hold": None, "min_hold": 90.0})
 
 
-@pytest.mark.parametrize("argv", [("policy", "idle_timeout"), ("policy", "idle_timeout=soon"), ("hold", IDLE, "ever"), ("status", "--x")])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("policy", "idle_timeout"),
+        ("policy", "idle_timeout=soon"),
+        ("policy", "gpus_per_user=2m"),
+        ("hold", IDLE, "ever"),
+        ("status", "--x"),
+    ],
+)
 def test_wrong_usage_is_status_2_and_changes_nothing(cli, fake, argv):
     status, _, err = cli(*argv)
     assert status == 2
@@ -71,7 +109,7 @@ def test_wrong_usage_is_status_2_and_changes_nothing(cli, fake, argv):
 def test_shutdown_leaves_the_kernels_unless_told_otherwise(cli, fake):
     assert "its kernels go on" in cli("shutdown")[1]
     assert fake.asked[-1] == ("POST", "/api/shutdown", {"kernels": False})
-    assert "2 kernels have ended" in cli("shutdown", "--kernels")[1]
+    assert "2 kernels ended" in cli("shutdown", "--kernels")[1]
 
 
 def test_a_gateway_elsewhere_is_entered_by_a_token_from_a_file(cli, stranger, runtime, tmp_path):
@@ -102,9 +140,49 @@ def test_without_a_gateway_the_broker_is_asked(cli, runtime):
         threading.Thread(target=broker.serve_forever, daemon=True).start()
         assert json.loads(cli("leases", "--json")[1]) == FakeGateway.state["leases"]
         assert cli("hold", IDLE, "5m")[0] == 0
-        assert asked[-1] == {"do": "hold", "kernel_id": IDLE, "seconds": 300.0}
-        assert cli("policy")[0] == 1
+        assert {"do": "hold", "kernel_id": IDLE, "seconds": 300.0} in asked
         broker.shutdown()
+
+
+@pytest.fixture
+def broker(runtime):
+    """A real on-demand broker with two simulated GPUs and nobody to serve."""
+    found = Broker(kind=BROKER, backend=FakeBackend(gpu("GPU-0"), gpu("GPU-1"), places=Places()), leases=Leases())
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(found.start(), loop).result(20)
+    yield found
+    asyncio.run_coroutine_threadsafe(found.stop(), loop).result(20)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(20)
+    loop.close()
+
+
+def test_a_broker_that_no_gateway_is_part_of_is_shown_ruled_and_ended_by_the_same_words(cli, broker):
+    assert "No gateway runs. GPUs are leased by the broker" in cli("status")[1]
+    assert cli("leases")[1] == "No kernel runs that leases GPUs.\n"
+    assert cli("policy", "idle_timeout=2m")[0] == 0
+    assert broker.leases.idle_timeout == 120
+    assert cli("policy", "idle_timeout=-1")[0] == 1
+    assert cli("shutdown", "--kernels")[1] == (
+        "No gateway runs. The broker for processes without one stops.\n0 kernels of a gateway that has gone ended.\n"
+    )
+    assert broker.asked_to_end.is_set()
+
+
+def test_a_broker_that_somebody_needs_says_so_and_stays(cli, broker, monkeypatch):
+    monkeypatch.setattr(broker, "callers", lambda: ["k1"])
+    status, _, err = cli("shutdown")
+    assert status == 1
+    assert "end them first" in err
+    assert not broker.asked_to_end.is_set()
+
+
+def test_a_changed_configuration_that_does_not_count_yet_is_told(cli, broker):
+    broker.outdated = True
+    assert "Its configuration has changed" in cli("status")[1]
+    assert json.loads(cli("status", "--json")[1])["outdated"] is True
 
 
 def test_without_a_gateway_the_next_step_is_told(cli, runtime):

@@ -90,6 +90,30 @@ def test_a_broker_that_is_killed_is_replaced_and_no_cell_waits_for_ever(machine:
         assert machine.broker()["generation"] > old["generation"]
 
 
+def test_what_the_broker_grants_decides_whether_a_kernels_gpus_are_simulated(machine: Machine) -> None:
+    with kernel() as (_, one):
+        run(one, GPU_CELL)
+        machine.configure(Leases={"min_hold": 0.0})  # what the next caller reads: nothing of simulated GPUs
+        with kernel() as (_, two):
+            assert run(two, GPU_CELL) == "GPU-SIM-0"
+            run(two, "%%cpu\n%gpu simulate 1GB")
+            assert run(one, GPU_CELL) == "GPU-SIM-0"  # so the other could be parked
+            parked = {lease["parked_bytes"] for lease in request(machine.places, "snapshot")["snapshot"]["leases"]}
+            assert parked == {0, 10**9}
+
+
+def test_a_broker_notices_a_changed_configuration_and_makes_way_once_it_serves_nobody(machine: Machine) -> None:
+    with kernel() as (_, client):
+        assert run(client, GPU_CELL) == "GPU-SIM-0"
+        pid = machine.broker()["pid"]
+        machine.configure(ElasticGateway={"simulated_gpus": 3}, Leases={"min_hold": 0.0})
+        until(lambda: machine.broker()["outdated"])
+    with kernel() as (_, client):
+        assert machine.broker()["pid"] != pid
+        assert len(request(machine.places, "snapshot")["snapshot"]["gpus"]) == 3
+        assert run(client, GPU_CELL).startswith("GPU-SIM-")
+
+
 def test_two_processes_never_hold_one_gpu_at_a_time(machine: Machine) -> None:
     """The cells would fail if the other's were running."""
     code = """

@@ -19,6 +19,7 @@ from .conftest import Supervisor
         ("%gpu hold 30m", {"do": "hold", "seconds": 1800}),
         ("%gpu hold 1h 30m", {"do": "hold", "seconds": 5400}),
         ("%gpu hold 0s", {"do": "hold", "seconds": 0}),
+        ("%gpu hold 30", {"do": "hold", "seconds": 30}),
         ("%gpu release", {"do": "release"}),
         ("%gpu off", {"do": "mode", "mode": "off"}),
         ("%gpu on", {"do": "mode", "mode": "on"}),
@@ -39,7 +40,7 @@ def test_what_is_typed_is_asked(shell: InteractiveShell, supervisor: Supervisor,
         ({"phase": "HOLDING", "gpus": ["GPU-1"], "executing": True}, "Holds GPU-1."),
         ({"phase": "HOLDING", "gpus": ["GPU-1"], "idle_for": 30.0}, "Holds GPU-1; idle for 30 s."),
         ({"phase": "HOLDING", "gpus": ["GPU-1", "GPU-2"], "count": 2, "hold_for": 1700.0}, "Holds GPU-1 and GPU-2; kept for 28 min more."),
-        ({"phase": "HOLDING"}, "Holds a GPU (there is nothing to lease on this machine)."),
+        ({"phase": "HOLDING"}, "There is no GPU to share here, so no cell waits for one."),
         ({"phase": "WAITING"}, "Waits for a GPU."),
         (
             {"phase": "WAITING", "held": 3, "place": {"position": 2, "of": 5, "expected": 90.0}},
@@ -79,7 +80,7 @@ def test_the_supervisors_sentence_is_shown_whether_it_agrees_or_not(
 @pytest.mark.parametrize(
     "typed",
     [
-        *["%gpu hold", "%gpu hold 30", "%gpu hold -1m", "%gpu hold 1.2.3h", "%gpu hold 999h999h", "%gpu hold 500d", "%gpu hold soon"],
+        *["%gpu hold", "%gpu hold -1m", "%gpu hold 1.2.3h", "%gpu hold 999h999h", "%gpu hold 500d", "%gpu hold soon"],
         *["%gpu simulate", "%gpu simulate much", "%gpu simulate -4GB", "%gpu simulate 9999999TB", "%gpu simulate .", "%gpu simulate ²GB"],
         *["%gpu frobnicate", "%gpu on fire", "%gpu release now"],
     ],

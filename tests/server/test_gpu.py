@@ -8,8 +8,9 @@ import math
 
 import pytest
 
+from gateway.broker.rules import change_policy, policy
 from gateway.protocol.errors import BadRequest
-from gateway.server.gpu import BACKLOG, Stream, change_policy, duration, policy
+from gateway.server.gpu import BACKLOG, Stream, duration
 from gateway.settings import Leases
 
 
