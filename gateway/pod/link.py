@@ -76,10 +76,10 @@ class Link:
         """Somebody is at the other end."""
         return bool(self._dialers)
 
-    def publish(self, channel: str, parts: list[Part], msg_type: str, to: Optional[str] = None) -> None:
-        """To every browser, or to one session; kept until acknowledged."""
+    def publish(self, channel: str, parts: list[Part], msg_type: str, to: Optional[str] = None, once: bool = False) -> None:
+        """To every browser, or to one session; kept until acknowledged, with ``once`` until sent."""
         if self.sessions.all:
-            self.sessions.publish(Entry(channel, parts, msg_type), to)
+            self.sessions.publish(Entry(channel, parts, msg_type, once=once), to)
 
     def send_state(self, state: KernelState) -> None:
         for dialer in list(self._dialers.values()):

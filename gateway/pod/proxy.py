@@ -160,6 +160,7 @@ class Proxy:
     def _kernel_ready(self) -> None:
         self.state.ready = True
         self.process.show(self.front.connection)
+        self.publish(self.messages.status("idle"), "status")  # front ends look away from the idle of many a request, kernel_info too
         self.apply(self.gate.kernel_ready())
         self.changed()
 
@@ -197,7 +198,8 @@ class Proxy:
             self.process.respawn(argv, env, cwd)
         except OSError as exc:
             raise LaunchError(f"The kernel could not be started: {exc}. Check its kernelspec.") from exc
-        self.publish(self.messages.status("restarting"), "status")
+        if not self._closing:  # front ends take it for news of a death, so whoever has asked for a restart is not told
+            self.publish(self.messages.status("restarting"), "status", once=True)
         self._kernel_started()
 
     # requests of clients
@@ -369,7 +371,10 @@ class Proxy:
             return  # meant for us: the front says its own welcome
         if msg_type == "execute_input":
             self.apply(self.gate.begins(str(loads(parts[1]).get("msg_id"))))
-        idle = msg_type == "status" and loads(parts[3]).get("execution_state") == "idle"
+        said = loads(parts[3]).get("execution_state") if msg_type == "status" else None
+        if said == "starting" and self.state.ready:
+            return  # out of date: it came after the kernel's first answer, and would be the last that a front end hears
+        idle = said == "idle"
         if idle:
             msg_id = str(loads(parts[1]).get("msg_id"))
             waiting = self._idle.idle(msg_id, running=msg_id in self.gate.in_flight)
@@ -382,10 +387,10 @@ class Proxy:
         if idle and self.gate.held:  # of another request: a front end shows the newest status, and a cell still waits
             self.publish(self.messages.status("busy", self.gate.held[0].parts[0]), "status")
 
-    def publish(self, parts: list[Part], msg_type: str) -> None:
+    def publish(self, parts: list[Part], msg_type: str, once: bool = False) -> None:
         """A message of our own, on iopub to everybody."""
         self.front.publish(parts, topic=msg_type.encode())
-        self.link.publish("iopub", parts, msg_type)
+        self.link.publish("iopub", parts, msg_type, once=once)
 
     # the lease
 

@@ -20,16 +20,21 @@ _RANK = {"stream": STREAMS, "display_data": PICTURES, "update_display_data": PIC
 
 
 class Entry:
-    """One message, shared by all the sessions that are owed it. ``missing``: bytes that it stands in for, where it is a note of loss."""
+    """One message, shared by all the sessions that are owed it.
 
-    __slots__ = ("channel", "missing", "owed", "parts", "rank", "size")
+    ``missing``: bytes that it stands in for, where it is a note of loss. ``once``: never sent to a session again; for what a browser
+    answers by hanging up, so that it could be sent for ever and never be acknowledged.
+    """
 
-    def __init__(self, channel: str, parts: list[Part], msg_type: str, missing: int = 0) -> None:
+    __slots__ = ("channel", "missing", "once", "owed", "parts", "rank", "size")
+
+    def __init__(self, channel: str, parts: list[Part], msg_type: str, missing: int = 0, once: bool = False) -> None:
         self.channel = channel
         self.parts = parts
         self.size = sum(map(len, parts)) + 200
         self.rank = _RANK.get(msg_type, KEPT) if channel == "iopub" else KEPT
         self.missing = missing
+        self.once = once
         self.owed = 0
 
 
@@ -70,7 +75,11 @@ class Sessions:
         session.address, session.window, session.since = address, window, now
         if after is not None:
             self._settle(session, after)
-        session.waiting.extendleft(reversed(session.flying))
+        for number, entry in reversed(session.flying):
+            if entry.once:
+                self._free(entry)
+            else:
+                session.waiting.appendleft((number, entry))
         session.flying.clear()
         session.under_way = 0
         return session

@@ -181,6 +181,7 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
         self._written = self._acked = n
         if self.protocol == ws.ELASTIC:
             self._writer.send(BINARY, ws.encode_attached(n, lost, seen))
+        self.kernel_manager.greet(self)
 
     def deliver(self, n: int, channel: str, parts: Sequence[Part]) -> None:
         self._written = n

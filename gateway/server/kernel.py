@@ -45,6 +45,7 @@ class ElasticKernelManager(ServerKernelManager):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.websockets: set[ElasticWebsocketConnection] = set()
+        self._unsettled: set[ElasticWebsocketConnection] = set()  # those that were told of a state other than idle as they came
         self.user = ""
         self.coming = True  # no line yet, but one is on its way
         self.dead = False  # given up: who sends something is told why at once
@@ -194,9 +195,19 @@ class ElasticKernelManager(ServerKernelManager):
         else:
             websocket.wait()
 
+    def greet(self, websocket: ElasticWebsocketConnection) -> None:
+        """Its line is there. JupyterLab shows "unknown" after each connection until it hears of a state, and looks away from those that
+        follow from its own first requests; so it is told the state, and where that isn't idle, also when it becomes so."""
+        state = self._state.execution_state
+        if state in ("starting", "idle", "busy"):
+            websocket.say(status(state))
+        if state != "idle":
+            self._unsettled.add(websocket)
+
     def left(self, websocket: ElasticWebsocketConnection) -> None:
         if websocket in self.websockets:
             self.websockets.discard(websocket)
+            self._unsettled.discard(websocket)
             self.parent.notify_disconnect(self.kernel_id)
 
     def close_websockets(self, code: int, reason: str, dead: bool = False) -> None:
@@ -327,6 +338,10 @@ class ElasticKernelManager(ServerKernelManager):
         self._worked = self._worked or state.ready
         if self.execution_state != state.execution_state:
             self.execution_state = state.execution_state
+        if state.execution_state == "idle":
+            unsettled, self._unsettled = self._unsettled, set()
+            for websocket in unsettled & self.websockets:
+                websocket.say(status("idle"))
         self.last_activity = utcnow() - timedelta(seconds=state.idle_seconds)
         self.parent.last_kernel_activity = max(self.parent.last_kernel_activity, self.last_activity)
         if state.reason and not state.alive:
@@ -342,11 +357,8 @@ class ElasticKernelManager(ServerKernelManager):
             self._give_up(SupervisorLost(reason))
 
     def _died(self) -> None:
-        """The process has ended unasked; the supervisor has closed its cells with the reason."""
-        if self._restarter is not None and self._restarter.died(self._worked):
-            for websocket in list(self.websockets):
-                websocket.say(status("restarting"))
-        else:
+        """The process has ended unasked; the supervisor has closed its cells with the reason, and says so when it starts another."""
+        if self._restarter is None or not self._restarter.died(self._worked):
             self._give_up(KernelDied(self._state.reason))
 
     def _give_up(self, error: BaseException) -> None:

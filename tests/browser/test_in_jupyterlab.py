@@ -77,3 +77,13 @@ def test_a_kernel_that_dies_says_so_in_its_cell_and_comes_back(notebook):
     sheet.until_status("idle")
     sheet.run_cell("print('back')")
     assert (sheet.text(1), sheet.text(2)) == ("", "back")
+
+
+def test_a_restart_that_the_user_asks_for_is_no_death_and_ends_idle(notebook):
+    sheet = notebook("kept = 1", "'kept' in globals()")
+    sheet.run_one(0)
+    sheet.menu("Kernel", "Restart Kernel…")
+    sheet.page.get_by_role("button", name="Confirm Kernel Restart").click()
+    sheet.until_status("idle")
+    assert sheet.run_one(1) == "False"
+    assert sheet.page.get_by_text("appears to have died").count() == 0

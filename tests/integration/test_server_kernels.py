@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from gateway.protocol import websocket as ws
 from tests.integration.machine import until
 from tests.integration.serving import Browser, Cell, Gateway
 
@@ -209,6 +210,21 @@ def test_cells_sent_during_a_restart_are_all_answered(gateway):
         assert browser.run("x").ename == "NameError"
         until(lambda: kernel.state == "idle")
         assert browser.closed is None, "a restart keeps the socket"
+
+
+@pytest.mark.parametrize("protocol", [None, ws.V1, ws.ELASTIC])
+def test_whoever_connects_is_told_what_the_kernel_is_doing_and_when_it_has_done_it(gateway, protocol):
+    """JupyterLab shows "unknown" otherwise: of its own first requests it ignores the states."""
+    with gateway.kernel() as kernel:
+        first = kernel.open()
+        first.run("1")
+        alone = kernel.open(protocol=protocol)
+        alone.wait(lambda m: m["parent"] is None and m["content"].get("execution_state") == "idle")
+        cell = first.begin("import time; time.sleep(0.5)")
+        first.wait(lambda m: m["parent"] == cell and m["type"] == "execute_input")
+        late = kernel.open(protocol=protocol)
+        late.wait(lambda m: m["parent"] is None and m["content"].get("execution_state") == "busy")
+        late.wait(lambda m: m["parent"] is None and m["content"].get("execution_state") == "idle")
 
 
 def test_a_kernel_that_dies_says_why_and_comes_back(gateway):

@@ -71,6 +71,29 @@ def test_a_client_that_says_what_it_saw_gets_only_the_rest() -> None:
     assert wire.numbers("a") == [5]
 
 
+def test_what_a_browser_answers_by_hanging_up_is_not_sent_to_it_again() -> None:
+    wire = Wire()
+    wire.attach("a")
+    wire.say("before")
+    wire.sessions.publish(Entry("iopub", [b"restarting"], "status", once=True))
+    wire.say("after")
+    wire.sessions.leave("a", 1.0)
+    wire.sent.clear()
+    wire.attach("a")
+    assert wire.sent == [("a", 1, b"before"), ("a", 3, b"after")]
+    wire.sessions.ack("a", 3, 2.0)
+    assert wire.sessions.held_bytes == 0
+
+
+def test_what_is_sent_only_once_waits_for_a_browser_that_is_away() -> None:
+    wire = Wire()
+    wire.attach("a")
+    wire.sessions.leave("a", 1.0)
+    wire.sessions.publish(Entry("iopub", [b"restarting"], "status", once=True))
+    wire.attach("a")
+    assert wire.texts("a") == [b"restarting"]
+
+
 def test_a_new_session_sees_nothing_of_the_past() -> None:
     wire = Wire()
     wire.attach("a")

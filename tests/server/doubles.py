@@ -133,6 +133,9 @@ class Kernel(Configurable):
         else:
             websocket.wait()
 
+    def greet(self, websocket: Any) -> None:
+        pass
+
     def left(self, websocket: Any) -> None:
         self.gone.append(websocket)
 
