@@ -14,7 +14,19 @@ NOTEBOOK = "JPY_SESSION_NAME"  # path of the notebook, which the gateway shows t
 
 
 def _link_jupyter_server_extension(serverapp: Any) -> None:
-    """Called while the server reads its extensions, before its managers and handlers are made."""
+    """Called while the server reads its extensions. What comes after us, JupyterLab's own configuration file too, may still name the
+    gateway, so whether there is one is asked only when the managers are about to be made; for that moment the server has no hook."""
+    make_managers = serverapp.init_configurables
+
+    def init_configurables() -> None:
+        _choose_classes(serverapp)
+        make_managers()
+
+    serverapp.init_configurables = init_configurables
+
+
+def _choose_classes(serverapp: Any) -> None:
+    """All configuration is known: with a gateway, our classes take the place of the stock ones."""
     client = GatewayClient.instance(parent=serverapp)
     if not client.gateway_enabled:
         return
