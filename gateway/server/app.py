@@ -11,8 +11,10 @@ import difflib
 import errno
 import logging
 import os
+import shlex
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 from jupyter_core.application import base_aliases, base_flags
@@ -29,7 +31,7 @@ from ..protocol.errors import ElasticError
 from ..provisioner import ElasticProvisioner
 from ..settings import ElasticGateway, Leases, LocalBackend, SimulatedGpu
 from . import embed, strict
-from .auth import ElasticIdentityProvider
+from .auth import ElasticIdentityProvider, kept_token
 from .connection import ElasticWebsocketConnection
 from .contents import NoContents
 from .kernel import ElasticKernelManager
@@ -162,6 +164,19 @@ class ElasticGatewayApp(ServerApp):
             self._stop_here(exc)
         if "database_filepath" not in self.config.get("SessionManager", {}):
             self.session_manager.database_filepath = embed.session_file(self.broker)
+        self._keep_token()
+
+    def _keep_token(self) -> None:
+        """Where nobody has set a token, that of the last start stands: a Lab that was connected goes on after a restart."""
+        provider, file = self.identity_provider, embed.token_file(self.broker)
+        if file is None or not provider.token or not getattr(provider, "token_generated", False):
+            return
+        try:
+            provider.token = kept_token(file, provider.token)
+        except OSError as exc:
+            self.log.warning("The token can't be kept in %s (%s), so the next start will have another.", file, exc.strerror)
+        else:
+            self._token_file = file
 
     def init_webapp(self) -> None:
         self.extra_services = [*embed.SERVICES, *self.extra_services]
@@ -225,8 +240,13 @@ class ElasticGatewayApp(ServerApp):
             self._stop_here(ElasticError("A gateway of root gives everybody who can reach it root's rights. If you mean it: --allow-root"))
         self.write_server_info_file()
         provider = self.identity_provider
-        if getattr(provider, "token_generated", False):
-            self.log.critical("\n    jupyter lab --gateway-url=%s --GatewayClient.auth_token=%s\n", self._bare_url, provider.token)
+        if self._token_file is not None:
+            token = f"$(cat {shlex.quote(str(self._token_file))})"  # the log is no place for it, and this line can be run as it stands
+        elif getattr(provider, "token_generated", False):
+            token = provider.token
+        else:
+            return
+        self.log.critical('\n    jupyter lab --gateway-url=%s --GatewayClient.auth_token="%s"\n', self._bare_url, token)
 
     @property
     def _bare_url(self) -> str:
@@ -238,6 +258,7 @@ class ElasticGatewayApp(ServerApp):
             sys.exit(1)
 
     _failed = False
+    _token_file: Path | None = None  # where the token is kept, if it is one of our own making
 
     def running_server_info(self, kernel_count: bool = True) -> str:
         count = len(self.kernel_manager.list_kernel_ids())

@@ -1,11 +1,14 @@
-"""Who may come in: jupyter_server's token, compared in constant time.
+"""Who may come in: jupyter_server's token, compared in constant time; where nobody has set one, it is made once and kept.
 
-It must never write a token anywhere, nor tell by its timing how much of one was right.
+It must never write a token into anything but a file that its user alone can read, nor tell by its timing how much of one was right.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
+import os
+from pathlib import Path
 
 from jupyter_server.auth.identity import PasswordIdentityProvider, User
 from tornado import web
@@ -27,3 +30,21 @@ class ElasticIdentityProvider(PasswordIdentityProvider):
         """The token itself where ``given`` is it, else nothing, so that whoever compares after us learns nothing."""
         right = hmac.compare_digest((given or "").encode("utf-8", "replace"), self.token.encode("utf-8", "replace"))
         return self.token if right else ""
+
+
+def kept_token(file: Path, new: str) -> str:
+    """The token in ``file``, so that who was connected to an earlier gateway of this name gets in again; ``new``, kept there, where
+    there is none. Whoever removes the file gets another at the next start. Raises ``OSError``."""
+    with contextlib.suppress(FileNotFoundError):
+        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as kept:
+            if (token := kept.read().strip()) and not os.fstat(kept.fileno()).st_mode & 0o077:
+                return token
+        file.unlink()  # cut off, or others can read it
+    draft = file.with_suffix(f".{os.getpid()}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as kept:
+            kept.write(f"{new}\n")
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
+    return new

@@ -6,6 +6,7 @@ Both do the same steps in the same order. It must never leave a broker running t
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from traitlets.config import Configurable
@@ -52,6 +53,12 @@ async def stop(broker: Broker, kernels: ElasticMappingKernelManager, settings: d
         stream.close()
     kernels.detach_all()
     await broker.stop()
+
+
+def token_file(broker: Broker) -> Path | None:
+    """Where the token of one gateway is kept if nobody has set one. None: nowhere."""
+    places = broker.backend.places
+    return None if places is None else places.gateways / f"{broker.owner}.token"
 
 
 def session_file(broker: Broker) -> str:

@@ -39,13 +39,16 @@ class Gateway:
 
     def start(self) -> subprocess.Popen[bytes]:
         config = self.machine.root / "c/jupyter_elastic_gateway_config.py"
-        config.write_text(f"c.IdentityProvider.token = {self.token!r}\nc.ServerApp.allow_root = True\nc.ServerApp.port = {self.port}\n")
+        config.write_text(self.configuration())
         argv = [sys.executable, "-m", "gateway.cli", *(f"--{setting}" for setting in self.settings)]
         env = {**os.environ, **self.machine.env, "SECRET_OF_THE_GATEWAY": "hush"}
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(argv, env=env, cwd=self.machine.root, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until(lambda: self.process.poll() is not None or self.answers())
         return self.process
+
+    def configuration(self) -> str:
+        return f"c.IdentityProvider.token = {self.token!r}\nc.ServerApp.allow_root = True\nc.ServerApp.port = {self.port}\n"
 
     def answers(self) -> bool:
         with suppress(requests.ConnectionError):

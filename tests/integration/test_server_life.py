@@ -325,3 +325,36 @@ def test_a_console_joins_a_gateways_kernel(gateway, gateway_machine):
         assert done.wait(PATIENCE) == 0
         assert done.stdout.read() == "42\n"
         assert browser.run("print(shared)").out == "41\n"
+
+
+class WithoutToken(Gateway):
+    """Nobody has set its token."""
+
+    def configuration(self) -> str:
+        return f"c.ServerApp.allow_root = True\nc.ServerApp.port = {self.port}\n"
+
+    def lets_in(self, token: str) -> bool:
+        return self.call("GET", "/api/kernels", headers={"Authorization": f"token {token}"}).ok
+
+
+def test_a_token_that_nobody_set_is_that_of_the_last_start_until_its_file_is_removed(own_machine):
+    gateway = WithoutToken(own_machine)
+    file = own_machine.places.gateways / "gateway.token"
+    try:
+        token = file.read_text().strip()
+        assert len(token) > 32 and file.stat().st_mode & 0o777 == 0o600
+        assert gateway.lets_in(token) and not gateway.lets_in("")
+        gateway.stop(signal.SIGKILL)
+        gateway.start()
+        assert gateway.lets_in(token), "whoever was connected goes on"
+        assert token not in gateway.log and str(file) in gateway.log
+        gateway.stop()
+        file.unlink()
+        gateway.start()
+        assert not gateway.lets_in(token) and gateway.lets_in(file.read_text().strip())
+    finally:
+        gateway.stop()
+    file.unlink()
+    configured = Gateway(own_machine)
+    configured.stop()
+    assert not file.exists()
