@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..protocol.errors import LaunchError, LaunchTimeout, SupervisorLost
+from ..protocol.errors import LaunchError, LaunchTimeout, SupervisorLost, cause
 from ..protocol.model import Spec
 from ..protocol.wire import dumps
 from ..settings import ElasticGateway, LocalBackend, SimulatedGpu
@@ -113,7 +113,7 @@ class LocalMachine(Backend):
                 limit = f"{self._local.launch_timeout:g} seconds (LocalBackend.launch_timeout)"
                 raise LaunchTimeout(_with_words(f"The kernel's supervisor did not listen within {limit}.", words)) from None
             if isinstance(exc, OSError):
-                raise LaunchError(f"The kernel's supervisor could not be started: {exc}. Is memory or disk used up?") from exc
+                raise LaunchError(f"The kernel's supervisor could not be started: {cause(exc, folder)}.") from exc
             raise
         finally:
             os.close(reading)
@@ -166,13 +166,17 @@ class LocalMachine(Backend):
         if folder.exists():
             self._make_room(folder, spec.kernel_id)
         folder.mkdir(mode=0o700)
-        with open(os.open(folder / "spec.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(dumps(spec.to_json()))
-        with open(os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb") as log:
-            return subprocess.Popen(
-                [sys.executable, "-P", "-m", "gateway.pod.supervisor", str(folder), str(ready)],
-                cwd="/", env=supervisor_env(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[ready], start_new_session=True,
-            )  # fmt: skip
+        try:
+            with open(os.open(folder / "spec.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+                file.write(dumps(spec.to_json()))
+            with open(os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb") as log:
+                return subprocess.Popen(
+                    [sys.executable, "-P", "-m", "gateway.pod.supervisor", str(folder), str(ready)], cwd="/", env=supervisor_env(),
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[ready], start_new_session=True,
+                )  # fmt: skip
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # a disk that is full, or too many processes: nothing runs there
+            raise
 
     def _make_room(self, folder: Path, kernel_id: str) -> None:
         try:

@@ -44,11 +44,14 @@ class KernelProcess:
         self._spec.argv, self._spec.env, self._spec.cwd = argv or self._spec.argv, env or self._spec.env, cwd or self._spec.cwd
         self.start()
 
-    def show(self, connection: dict[str, Any]) -> None:
+    def prepare(self, connection: dict[str, Any]) -> None:
+        """Write what ``show`` will show, while a disk that is full can still be told of. Raises ``OSError``."""
+        path = self._folder / "kernel.new"
+        path.write_text(json.dumps({**connection, "key": self._spec.key, "kernel_name": self._spec.name}))
+
+    def show(self) -> None:
         """Once the kernel has read its file, the file names the supervisor's ports: ``%connect_info`` then leads through the gate."""
-        path = self._folder / "kernel.json"
-        path.with_suffix(".new").write_text(json.dumps({**connection, "key": self._spec.key, "kernel_name": self._spec.name}))
-        path.with_suffix(".new").replace(path)
+        (self._folder / "kernel.new").replace(self._folder / "kernel.json")
 
     def _endpoints(self) -> dict[str, Any]:
         if self._spec.kernel_transport == "ipc":  # a new prefix for each process: no old socket file can be in the way

@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional
 
 import zmq
 
-from ..protocol.errors import LaunchError, WireError
+from ..protocol.errors import LaunchError, WireError, cause
 from ..protocol.model import KernelState, Phase, Spec
 from ..protocol.wire import Part, Signer, loads
 from .aside import LET_GO, Aside, exposing
@@ -90,7 +90,8 @@ class Proxy:
     # life
 
     def announce(self) -> None:
-        """Tell the world, in one step, that this kernel is here."""
+        """Tell the world, in one step, that this kernel is here. Raises ``OSError``."""
+        self.process.prepare(self.front.connection)
         new = self.folder / "supervisor.new"
         new.write_text(json.dumps(identity(self.folder, self.spec, self.link_address, self.front.connection)))
         new.replace(self.folder / "supervisor.json")
@@ -159,7 +160,7 @@ class Proxy:
 
     def _kernel_ready(self) -> None:
         self.state.ready = True
-        self.process.show(self.front.connection)
+        self.process.show()
         self.publish(self.messages.status("idle"), "status")  # front ends look away from the idle of many a request, kernel_info too
         self.apply(self.gate.kernel_ready())
         self.changed()
@@ -195,9 +196,10 @@ class Proxy:
             raise LaunchError("The old kernel process has not ended yet: end it first.", reason="still_alive")
         self.back.close()
         try:
+            self.process.prepare(self.front.connection)
             self.process.respawn(argv, env, cwd)
         except OSError as exc:
-            raise LaunchError(f"The kernel could not be started: {exc}. Check its kernelspec.") from exc
+            raise LaunchError(f"The kernel could not be started: {cause(exc, self.folder)}. Check its kernelspec.") from exc
         if not self._closing:  # front ends take it for news of a death, so whoever has asked for a restart is not told
             self.publish(self.messages.status("restarting"), "status", once=True)
         self._kernel_started()

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Optional
 
+from ..protocol.errors import cause
 from ..protocol.model import Spec
 from .process import KernelProcess
 
@@ -40,7 +41,7 @@ def main(argv: list[str]) -> int:
         proxy.announce()
     except Exception as exc:
         log.exception("could not start")
-        _say(report, f"failed: {exc}\n")
+        _say(report, f"failed: {cause(exc, folder) if isinstance(exc, OSError) else exc}\n")
         return 1
     _say(report, "ready\n")
     proxy.run()

@@ -5,6 +5,9 @@ This module must never import anything but the standard library: supervisors rai
 
 from __future__ import annotations
 
+import errno
+import os
+
 
 class ElasticError(Exception):
     """The root of every error that the gateway raises on purpose.
@@ -123,3 +126,11 @@ class BadRequest(ElasticError):
     """A client's request can't be carried out as sent (HTTP 400); the message names the field."""
 
     reason = "bad_request"
+
+
+def cause(error: OSError, place: os.PathLike[str]) -> str:
+    """What the system's error says for people: its words, the path (``place`` where it has none), and what helps if a disk is full."""
+    words, where = error.strerror or str(error), error.filename or os.fspath(place)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{words}: {where}. Remove something there and try again, or set LocalBackend.runtime_dir to a folder on a disk with room"
+    return f"{words}: {where}"

@@ -30,7 +30,7 @@ STATUS: dict[type[ElasticError], int] = {
     errors.BrokerUnavailable: 503,
     errors.SupervisorLost: 503,
 }
-BY_REASON = {"too_large": 413, "no_such_kernel": 404, "no_such_kernelspec": 404, "kernel_limit": 429, "pending": 409}
+BY_REASON = {"too_large": 413, "no_such_kernel": 404, "no_such_kernelspec": 404, "kernel_limit": 429, "pending": 409, "not_kept": 507}
 
 
 class Answer(web.HTTPError):

@@ -27,7 +27,7 @@ from traitlets.config.loader import ArgumentError
 
 from .. import __version__
 from ..broker.broker import Broker
-from ..protocol.errors import ElasticError
+from ..protocol.errors import ElasticError, cause
 from ..provisioner import ElasticProvisioner
 from ..settings import ElasticGateway, Leases, LocalBackend, SimulatedGpu
 from . import embed, strict
@@ -214,8 +214,8 @@ class ElasticGatewayApp(ServerApp):
     async def _come_up(self) -> None:
         try:
             self._unregister = await embed.start(self.broker, self.kernel_manager)
-        except ElasticError as exc:
-            self.log.critical(str(exc))
+        except (ElasticError, OSError) as exc:
+            self.log.critical(str(exc) if isinstance(exc, ElasticError) else f"The gateway can't come up: {cause(exc, Path(os.curdir))}.")
             self._failed = True
             self.stop()
             return

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_client.ioloop.restarter import AsyncIOLoopKernelRestarter
@@ -18,7 +19,7 @@ from jupyter_server._tz import utcnow
 from jupyter_server.services.kernels.kernelmanager import ServerKernelManager, emit_kernel_action_event
 from traitlets import Type, default
 
-from ..protocol.errors import ElasticError, KernelDied, LaunchError, LaunchTimeout, SupervisorLost
+from ..protocol.errors import ElasticError, KernelDied, LaunchError, LaunchTimeout, SupervisorLost, cause
 from ..protocol.model import KernelState
 from ..protocol.websocket import CLOSE_KERNEL_GONE
 from ..provisioner import ElasticProvisioner
@@ -257,12 +258,15 @@ class ElasticKernelManager(ServerKernelManager):
         if self.provisioner is None:
             self.provisioner = self._new_provisioner()
         self._launch_args = kwargs.copy()
-        kwargs = await self.provisioner.pre_launch(**kwargs)
+        try:
+            kwargs = await self.provisioner.pre_launch(**kwargs)  # writes the connection file, for consoles
+        except OSError as exc:
+            raise LaunchError(f"The kernel could not be started: {cause(exc, Path(self.connection_file))}.") from exc
         seconds, setting = self.provisioner.launch_limit
         try:
             async with asyncio.timeout(seconds):
                 await self._launch_until_it_answers(**kwargs)
-        except TimeoutError:
+        except TimeoutError:  # which is an OSError too
             raise LaunchTimeout(f"The kernel has not answered within its launch timeout of {seconds:g} seconds ({setting}).") from None
 
     async def _launch_until_it_answers(self, cmd: list[str], **kwargs: Any) -> None:
