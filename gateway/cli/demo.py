@@ -23,6 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if importlib.util.find_spec("jupyterlab") is None:
         raise ElasticError("The demo needs JupyterLab: pip install 'jupyter-elastic-gateway[demo]'", reason="no_jupyterlab")
+    print("A gateway, a JupyterLab and an example notebook: this takes some seconds.", flush=True)
     wish = json.dumps({"simulated_gpus": args.simulated_gpus, "folder": args.folder})
     servers = subprocess.Popen(
         [sys.executable, "-P", "-m", "gateway.cli.demo_servers", wish], stdin=subprocess.PIPE, start_new_session=True

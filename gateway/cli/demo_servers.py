@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,9 +30,11 @@ from jupyter_core.paths import jupyter_runtime_dir
 from ..backends.local import LocalMachine
 from ..protocol.errors import ElasticError, LaunchError
 from ..settings import ElasticGateway, LocalBackend, SimulatedGpu
+from . import show
 from .client import GatewayClient
 
 NOTEBOOK = "elastic-gpus.ipynb"
+NOTEBOOKS = {NOTEBOOK: "example.ipynb", "second-kernel.ipynb": "example_second.ipynb"}  # each with its file beside this one
 SIMULATED = 2
 IDLE_TIMEOUT = 15.0  # seconds; short enough to watch a release
 STARTING = 60.0  # seconds that a server may take to answer
@@ -41,11 +44,11 @@ ENDING = 15.0  # seconds that each step of the end may take before it is forced
 class Server:
     """One of the two, a process group of its own, with a log."""
 
-    def __init__(self, name: str, log: Path, module: str, *args: str, env: dict[str, str]) -> None:
+    def __init__(self, name: str, log: Path, module: str, *args: str, cwd: Path, env: dict[str, str]) -> None:
         self.name, self.log = name, log
         with log.open("wb") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, *args], cwd=log.parent, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env,
+                [sys.executable, "-P", "-m", module, *args], cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env,
                 start_new_session=True,
             )  # fmt: skip
 
@@ -84,15 +87,16 @@ def main(wish: dict[str, Any]) -> int:
         gateway = lab = None
         try:
             env = {**os.environ, "JUPYTER_CONFIG_PATH": str(private)}
-            gateway = Server(
-                "The gateway", private / "gateway.log", "gateway.cli", f"--config={gateway_config(private, simulated)}", env=env
-            )
-            entrance = gateway.address()
-            lab = Server(
-                "JupyterLab", private / "lab.log", "jupyterlab", f"--gateway-url={entrance.url}",
-                f"--config={lab_config(private, notebooks)}", env=dict(os.environ),
-            )  # fmt: skip
-            page = lab.address()
+            with step("Starting the gateway"):
+                config = f"--config={gateway_config(private, simulated)}"
+                gateway = Server("The gateway", private / "gateway.log", "gateway.cli", config, cwd=private, env=env)
+                entrance = gateway.address()
+            with step("Starting JupyterLab"):
+                lab = Server(
+                    "JupyterLab", private / "lab.log", "jupyterlab", f"--gateway-url={entrance.url}",
+                    f"--config={lab_config(private, notebooks)}", cwd=notebooks, env=lab_env(),
+                )  # fmt: skip
+                page = lab.address()
             print(
                 WELCOME.format(gpus=describe(simulated), address=f"{page.url}/lab/tree/{quote(NOTEBOOK)}?token={token(private)}"),
                 flush=True,
@@ -126,10 +130,22 @@ Open this address in a browser:
 Ctrl-C ends everything."""
 
 
+@contextlib.contextmanager
+def step(what: str) -> Iterator[None]:
+    """Says what is being done, and how that went."""
+    print(f"{what} ... ", end="", flush=True)
+    begun = time.monotonic()
+    try:
+        yield
+    except BaseException:
+        print("failed.", flush=True)
+        raise
+    print(f"it answers after {show.span(time.monotonic() - begun)}.", flush=True)
+
+
 def describe(simulated: int | None) -> str:
-    if simulated is None:
-        return "JupyterLab is connected to a gateway that leases this machine's GPUs."
-    return f"JupyterLab is connected to a gateway that leases {simulated} simulated GPUs."
+    gpus = "this machine's GPUs" if simulated is None else show.count(simulated, "simulated GPU")
+    return f"JupyterLab is connected to a gateway that leases {gpus}."
 
 
 def how_many(wished: int | None, local: LocalBackend) -> int | None:
@@ -150,11 +166,24 @@ def scratch(folder: str | None) -> Iterator[tuple[Path, Path]]:
     try:
         notebooks = Path(folder).expanduser().absolute() if folder else private / "notebooks"
         notebooks.mkdir(parents=True, exist_ok=True)
-        if not (notebooks / NOTEBOOK).exists():
-            (notebooks / NOTEBOOK).write_bytes((resources.files(__package__) / "example.ipynb").read_bytes())
+        for name, source in NOTEBOOKS.items():
+            if not (notebooks / name).exists():
+                (notebooks / name).write_text(example(source), encoding="utf-8")
         yield private, notebooks
     finally:
         shutil.rmtree(private, ignore_errors=True)
+
+
+def example(source: str) -> str:
+    """A notebook as JupyterLab itself would save it here: it has nothing to change in one that was only opened."""
+    notebook = json.loads((resources.files(__package__) / source).read_text(encoding="utf-8"))
+    notebook["metadata"]["language_info"]["version"] = sys.version.split()[0]
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+
+
+def lab_env() -> dict[str, str]:
+    """Our own, in which ``jupyter`` is the one that this program belongs to, also in JupyterLab's terminals."""
+    return {**os.environ, "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])}
 
 
 def gateway_config(private: Path, simulated: int | None) -> Path:
@@ -188,6 +217,7 @@ c.IdentityProvider.token = {token(private)!r}
 c.ServerApp.ip = "127.0.0.1"
 c.ServerApp.root_dir = {str(notebooks)!r}
 c.ServerApp.open_browser = False
+c.ServerApp.terminado_settings = {{"shell_command": [{(os.environ.get("SHELL") or "sh")!r}]}}
 c.ServerApp.allow_root = True
 c.LabApp.user_settings_dir = {str(private / "settings")!r}
 c.LabApp.workspaces_dir = {str(private / "workspaces")!r}

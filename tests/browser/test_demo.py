@@ -82,6 +82,7 @@ def demo() -> Iterator[Demo]:
 def test_the_example_notebook_shows_what_it_promises(demo, visit):
     assert len(demo.addresses) == 1
     sheet = visit(demo.addresses[0], height=5000)  # JupyterLab takes what is out of sight off the page
+    assert sheet.page.locator(".lm-TabBar-tab.jp-mod-dirty").count() == 0, "a notebook that was only opened has nothing to be saved"
     assert not any("token" in word and "=" in word for pid in demo.servers for word in command_line(pid))
     said = [sheet.run_one(number) for number in range(11)]
     assert "Has held no GPU yet" in said[0]

@@ -51,6 +51,20 @@ def test_a_reader_who_has_seen_enough_gets_no_traceback(fake):
     assert (done.returncode, done.stderr) == (141, "")
 
 
+def test_no_word_waits_for_a_whole_server_to_be_imported():
+    code = (
+        "import sys, gateway.cli.client; print([name for name in sys.modules if name.partition('.')[0] in ('jupyter_server', 'tornado')])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_a_file_that_a_server_left_when_it_was_killed_is_passed_over(cli, runtime):
+    gone = {"pid": 2**22 + 1, "url": "http://127.0.0.1:9/", "token": ""}
+    (runtime / "jpserver-9.json").write_text(json.dumps(gone))
+    (runtime / "jpserver-10.json").write_text('{"pid":')
+    assert "No gateway of this user runs" in cli("leases")[2]
+
+
 def test_leases_marks_the_kernels_whose_cell_runs(cli, fake):
     _, out, _ = cli("leases")
     busy, idle = (next(line for line in out.splitlines() if kernel in line) for kernel in (BUSY, IDLE))
