@@ -9,6 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.fixtures import (  # noqa: F401 - fixtures and hooks for all tests
+    _session_cluster,
+    broken_cluster,
+    cluster,
+    namespace,
+    pytest_collection_modifyitems,
+    pytest_runtest_call,
+    pytest_runtest_setup,
+)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def scratch_jupyter() -> Iterator[str]:

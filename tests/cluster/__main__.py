@@ -1,0 +1,89 @@
+"""``python -m tests.cluster build|up|down|status``: a cluster that stays between test runs, and what it is built from."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from . import available, build, images
+from .cluster import OwnCluster, shared
+from .places import SHARED, STATE, Slot
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.cluster", description="A Kubernetes with two nodes on this machine, for the tests."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("build", help="build Kubernetes, Helm and the images into the cache; once, a quarter of an hour")
+    commands.add_parser("up", help="start a cluster that stays until `down`; test runs use it instead of one of their own")
+    commands.add_parser("down", help="end it, and what killed test runs have left")
+    commands.add_parser("status", help="say whether it runs")
+    args = parser.parse_args()
+    try:
+        return {"build": _build, "up": _up, "down": _down, "status": _status}[args.command]()
+    except (build.BuildError, images.ImageError, available.NoCluster) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _build() -> int:
+    images.build()
+    build.build(build.KUBERNETES)
+    build.build(build.HELM)
+    return 0
+
+
+def _up() -> int:
+    """Safe to call when it is up, and by several at once."""
+    with _one_at_a_time():
+        cluster = shared()
+        if cluster is None:
+            if (reason := available.obstacle()) is not None:
+                raise available.NoCluster(reason)
+            available.clear_what_was_left()
+            began = time.monotonic()
+            cluster = OwnCluster(Slot(SHARED))
+            cluster.start()
+            (cluster.slot.folder / "up").touch()
+            print(f"Up in {time.monotonic() - began:.1f} s.", file=sys.stderr)
+    print(f"export KUBECONFIG={cluster.kubeconfig}")
+    print(f"export PATH={build.KUBERNETES.folder}:{build.HELM.folder}:$PATH")
+    return 0
+
+
+def _down() -> int:
+    with _one_at_a_time():
+        cluster = OwnCluster(Slot(SHARED))
+        with cluster.turn(alone=True):  # not in the middle of somebody's test
+            cluster.stop()
+        available.clear_what_was_left()
+    return 0
+
+
+def _status() -> int:
+    cluster = shared()
+    if cluster is None:
+        print(f"No cluster is up. {available.obstacle() or 'Start one with `python -m tests.cluster up`.'}")
+        return 1
+    print(cluster.kubectl("get", "nodes", "-o", "wide"), end="")
+    return 0
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    if os.geteuid() != 0:
+        raise available.NoCluster("a cluster of our own takes root")
+    STATE.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open(Slot(SHARED).lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

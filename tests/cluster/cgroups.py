@@ -1,0 +1,48 @@
+"""A node's control groups: one folder of the node's name in each hierarchy of the machine, made for the kubelet and removed afterwards.
+
+Never touches a group that doesn't carry the node's name.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+def hierarchies() -> list[Path]:
+    """The mounts under which groups are made: every v1 hierarchy, or the one of v2 where there are none."""
+    first: list[Path] = []
+    second: list[Path] = []
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, where, kind, *_ = line.split()
+        if kind in ("cgroup", "cgroup2"):
+            (first if kind == "cgroup" else second).append(Path(where))
+    return first or second
+
+
+def make(name: str) -> None:
+    for root in hierarchies():
+        group = root / name
+        if (root / "cgroup.controllers").exists():
+            wanted = (root / "cgroup.controllers").read_text().split()
+            (root / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in wanted))
+        group.mkdir(exist_ok=True)
+        for file in ("cpuset.cpus", "cpuset.mems"):  # v1 starts them empty, and then no process may join
+            if (root / file).exists() and not (group / file).read_text().strip():
+                (group / file).write_text((root / file).read_text())
+
+
+def remove(name: str, seconds: float = 20) -> None:
+    """Removes the groups once what ran in them is gone."""
+    deadline = time.monotonic() + seconds
+    for root in hierarchies():
+        while (root / name).exists():
+            for folder, _, _ in os.walk(root / name, topdown=False):
+                try:
+                    os.rmdir(folder)
+                except OSError:
+                    continue
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{root / name} can't be removed: something still runs in it; see its files cgroup.procs")
+            time.sleep(0.02)
