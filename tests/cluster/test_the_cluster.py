@@ -14,7 +14,6 @@ import pytest
 from .cluster import Cluster, OwnCluster
 from .images import KERNEL, build_image
 
-GPU = "example.com/gpu"
 ASK = """
 import sys, time, urllib.request
 for url in sys.argv[1:]:
@@ -87,9 +86,9 @@ def test_this_machine_reaches_pods_and_services(cluster, namespace):
 
 
 def test_a_gpu_that_was_patched_in_is_accounted_for_by_the_scheduler(cluster, namespace):
-    node = cluster.node(1)
-    node.patch_capacity(GPU, 1)
-    wanting = {"limits": {GPU: "1"}}
+    node, gpu = cluster.node(1), f"example.com/{namespace}"
+    node.patch_capacity(gpu, 1)
+    wanting = {"limits": {gpu: "1"}}
     cluster.apply(pod("first", "sleep", "600", **wanting), namespace=namespace)
     wait(cluster, namespace, "pod/first", "condition=Ready")
     assert cluster.get("pod", "first", "-n", namespace)["spec"]["nodeName"] == node.name
@@ -97,7 +96,7 @@ def test_a_gpu_that_was_patched_in_is_accounted_for_by_the_scheduler(cluster, na
     cluster.apply(pod("second", "sleep", "600", **wanting), namespace=namespace)
     wait(cluster, namespace, "pod/second", "condition=PodScheduled=false")
     conditions = cluster.get("pod", "second", "-n", namespace)["status"]["conditions"]
-    assert f"Insufficient {GPU}" in next(each for each in conditions if each["type"] == "PodScheduled")["message"]
+    assert f"Insufficient {gpu}" in next(each for each in conditions if each["type"] == "PodScheduled")["message"]
 
     cluster.kubectl("delete", "pod", "first", "-n", namespace)
     wait(cluster, namespace, "pod/second", "condition=Ready")
