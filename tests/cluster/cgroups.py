@@ -11,26 +11,27 @@ from pathlib import Path
 
 
 def hierarchies() -> list[Path]:
-    """The mounts under which groups are made: every v1 hierarchy, or the one of v2 where there are none."""
-    first: list[Path] = []
-    second: list[Path] = []
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        _, where, kind, *_ = line.split()
-        if kind in ("cgroup", "cgroup2"):
-            (first if kind == "cgroup" else second).append(Path(where))
-    return first or second
+    """The mounts under which a node may have groups: those of v1, and the one of v2, which machines may have beside them."""
+    lines = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [Path(where) for _, where, kind, *_ in lines if kind in ("cgroup", "cgroup2")]
 
 
 def make(name: str) -> None:
-    for root in hierarchies():
+    roots = hierarchies()
+    first = [root for root in roots if not _is_second(root)]
+    for root in first or roots:
         group = root / name
-        if (root / "cgroup.controllers").exists():
+        if _is_second(root):
             wanted = (root / "cgroup.controllers").read_text().split()
             (root / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in wanted))
         group.mkdir(exist_ok=True)
         for file in ("cpuset.cpus", "cpuset.mems"):  # v1 starts them empty, and then no process may join
-            if (root / file).exists() and not (group / file).read_text().strip():
+            if not _is_second(root) and (root / file).exists() and not (group / file).read_text().strip():
                 (group / file).write_text((root / file).read_text())
+
+
+def _is_second(root: Path) -> bool:
+    return (root / "cgroup.controllers").exists()
 
 
 def remove(name: str, seconds: float = 20) -> None:
