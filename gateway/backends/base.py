@@ -15,11 +15,21 @@ from ..protocol.model import Gpu, Spec
 from .places import Places
 
 
+@dataclass(frozen=True)
+class LinkKeys:
+    """What it takes to dial a link over the network: CURVE keys, as Z85 text."""
+
+    server: str  # the supervisor's public key
+    public: str  # ours
+    secret: str = field(repr=False)
+
+
 class Supervisor(ABC):
     """The supervisor of one kernel, as its backend found or started it."""
 
     kernel_id: str
     link_address: str  # ZMQ endpoint of the link
+    link_curve: LinkKeys | None = None  # None: the endpoint is a socket of this machine, which file modes protect
     key: str  # HMAC key of the kernel's connection
     connection: dict[str, Any]  # transport, ip, five ports, signature_scheme, perhaps two curve keys; no HMAC key
     owner: str  # name of the owning gateway, "" where a process owns it

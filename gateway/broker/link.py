@@ -27,6 +27,13 @@ PING_SECONDS = 5.0  # a supervisor takes a dialer for gone after 20 seconds with
 SILENT_PINGS = 6  # unanswered, in a row, after which the line counts as broken
 SILENCE_SECONDS = 30.0  # after which a supervisor that lives and doesn't answer is told of
 MOST_PAUSE = 5.0  # seconds between two tries to dial it
+KEEPALIVE = (10, 5, 4)  # seconds without traffic before the system looks whether the other machine is there, between looks, and looks
+UNHEARD = 30.0  # seconds without a sign of the other machine after which a connection counts as broken
+# What says that a connection is no more, or was none.
+_ENDINGS = (
+    zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)  # fmt: skip
 BATCH = 64  # messages taken before others on the loop have their turn
 
 _BY_REASON = {kind.reason: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ElasticError)}
@@ -206,7 +213,14 @@ class KernelLink:
         socket.linger = 200
         socket.sndhwm = socket.rcvhwm = 0
         socket.reconnect_ivl = -1  # a new line is a new dialer to the supervisor: it needs a new hello
-        self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED)
+        socket.tcp_keepalive = 1
+        socket.tcp_keepalive_idle, socket.tcp_keepalive_intvl, socket.tcp_keepalive_cnt = KEEPALIVE
+        socket.tcp_maxrt = int(UNHEARD * 1000)
+        self._monitor = socket.get_monitor_socket(_ENDINGS)
+        curve = self.supervisor.link_curve
+        if curve is not None:
+            socket.curve_serverkey, socket.curve_publickey = curve.server.encode(), curve.public.encode()
+            socket.curve_secretkey = curve.secret.encode()
         self._loop.add_reader(socket.fd, self._read)
         self._loop.add_reader(self._monitor.fd, self._watch)
         socket.connect(self.supervisor.link_address)

@@ -37,7 +37,11 @@ class Child:
                 argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, preexec_fn=before_exec
             )
         self.pid = self._process.pid
-        self.pidfd: Optional[int] = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else None
+        self.pidfd: Optional[int] = None  # where the system, or the container's filter of system calls, doesn't have them
+        try:
+            self.pidfd = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else None
+        except OSError:
+            pass
 
     def poll(self) -> Optional[int]:
         """The exit code, negative for a signal, or None while it lives."""

@@ -21,7 +21,11 @@ def obey(proxy: Proxy, order: dict[str, Any]) -> None:
     if do == "grant":
         if order["gpus"] and "simulated" in order:
             proxy.lease.suit(order["simulated"], order.get("lock_dir"))
-        proxy.lease.grant(order["gpus"], order.get("visible") or order["gpus"], epoch)
+        gpus, devices = order["gpus"], order.get("devices") or order["gpus"]
+        if len(devices) != len(gpus):
+            raise WireError(f"a grant of {len(gpus)} GPUs names {len(devices)} devices")
+        visible = devices if order.get("devices") else order.get("visible") or gpus
+        proxy.lease.grant(gpus, visible, epoch, devices)
     elif do == "park":
         proxy.lease.park(epoch, str(order.get("why", "")))
     elif do == "deny":

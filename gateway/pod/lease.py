@@ -49,11 +49,15 @@ class Lease:
             self._device.suit(simulated)
             self._possession.move(lock_dir)
 
-    def grant(self, gpus: list[str], visible: list[str], epoch: list[int], tries: int = TRIES) -> None:
+    def grant(
+        self, gpus: list[str], visible: list[str], epoch: list[int], devices: Optional[list[str]] = None, tries: int = TRIES
+    ) -> None:  # fmt: skip
         """May run on ``gpus`` (none: there is nothing to lease here): bring the state back, then open the gate.
 
-        ``visible``: what a kernel that has no state yet is to see, the leased ones first.
+        ``visible``: what a kernel that has no state yet is to see, the leased ones first. ``devices``: what CUDA knows ``gpus`` as, in
+        the same order; None: as the broker does.
         """
+        devices = gpus if devices is None else devices
         self._newest = epoch
         if self._gate.rest not in (Phase.COLD, Phase.PARKED):
             self._answer(epoch, "not_waiting", "the kernel holds a GPU already")
@@ -62,9 +66,9 @@ class Lease:
         elif not gpus:
             self._state.gpus = []
             self._resumed(epoch, None)
-        elif taken := self._possession.take(gpus):
+        elif taken := self._possession.take(devices):
             if tries:  # a process that was killed may still be ending
-                self._later(TRY_AGAIN, lambda: self.grant(gpus, visible, epoch, tries - 1) if self._newest is epoch else None)
+                self._later(TRY_AGAIN, lambda: self.grant(gpus, visible, epoch, devices, tries - 1) if self._newest is epoch else None)
             else:
                 self._answer(epoch, GPU_IN_USE, taken)
         else:
@@ -72,9 +76,9 @@ class Lease:
             self._answer(epoch, "")  # taken, not done
             self._move(Phase.RESUMING)
             if self._device.parked:
-                self._device.resume(self._pid(), gpus, lambda error, _: self._resumed(epoch, error))
+                self._device.resume(self._pid(), devices, lambda error, _: self._resumed(epoch, error))
             else:
-                self._device.take(gpus, visible, lambda: self._taken(epoch, visible))
+                self._device.take(devices, visible, lambda: self._taken(epoch, visible))
 
     def park(self, epoch: list[int], why: str) -> None:
         """Take the state off its GPUs, unless a cell began meanwhile. ``why``: as the broker has it, "reclaimed" for others."""

@@ -8,18 +8,21 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Callable, Optional
 
 import zmq
 
 from ..protocol import wire
-from ..protocol.errors import ElasticError, StaleOrderError, WireError
+from ..protocol.errors import ElasticError, SettingError, StaleOrderError, WireError
 from ..protocol.model import KernelState, Spec
 from ..protocol.websocket import check_request
 from ..protocol.wire import Part
+from .front import private
 from .messages import Messages, size
 from .reactor import Reactor, drain
 from .sessions import Entry, Session, Sessions
+from .zap import DOMAIN, Zap
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +30,9 @@ LINKED = b"L"  # first envelope frame of requests that came over the link; the s
 
 SILENCE = 20.0  # seconds without a word (dialers ping more often) after which a dialer counts as gone
 SLOW_READER = 30.0  # seconds a browser may leave its credit used up before it is cut
+HANDSHAKE = 5.0  # seconds for whoever connects over the network to show its key
+UNHEARD = 30.0  # seconds without a sign of the other machine after which a connection counts as broken
+MOST_BYTES = 1 << 30  # of one part that comes over the network, so that no stranger can claim more
 
 
 @dataclass
@@ -40,15 +46,27 @@ class Dialer:
 
 
 class Link:
-    """One ROUTER for all dialers. The supervisor gives its hands: ``on_request``, ``on_order``, ``on_call`` and ``state``."""
+    """One ROUTER for all dialers, at ``address``: a socket in ``folder``, or a port of the network where ``spec`` says so.
 
-    def __init__(self, context: zmq.Context, address: str, spec: Spec, messages: Messages) -> None:
+    The supervisor gives its hands: ``on_request``, ``on_order``, ``on_call`` and ``state``. Raises ``SettingError`` where the network
+    is asked for without keys.
+    """
+
+    def __init__(self, context: zmq.Context, folder: Path, spec: Spec, messages: Messages) -> None:
         self._spec, self._messages = spec, messages
+        self._zap: Optional[Zap] = None
         self._socket = context.socket(zmq.ROUTER)
         self._socket.linger = 500
         self._socket.sndhwm = self._socket.rcvhwm = 0
         self._socket.router_mandatory = 1  # a dialer that is gone is an error here, not a silence
-        self._socket.bind(address)
+        if spec.link_ip is None:
+            self.address = f"ipc://{folder / 'link'}"
+            self._socket.bind(self.address)
+            private(str(folder / "link"))
+        else:
+            self._secure(context, spec)
+            self._socket.bind(f"tcp://{spec.link_ip}:{spec.link_port or '*'}")
+            self.address = self._socket.last_endpoint.decode().rstrip("\0")
         self._dialers: dict[bytes, Dialer] = {}
         self._epoch = (0, 0)
         self.sessions = Sessions(spec.journal_bytes, self._send_entry, self._note)
@@ -59,6 +77,8 @@ class Link:
 
     def watch(self, reactor: Reactor) -> None:
         reactor.add(self._socket, lambda: drain(self._socket, self._received))
+        if self._zap is not None:
+            self._zap.watch(reactor)
 
         def look() -> None:
             self._expire(time.monotonic())
@@ -87,6 +107,27 @@ class Link:
 
     def close(self) -> None:
         self._socket.close()
+        if self._zap is not None:
+            self._zap.close()
+
+    def _secure(self, context: zmq.Context, spec: Spec) -> None:
+        """Nobody but the holder of one key, and no stranger for long."""
+        keys = spec.link_curve or {}
+        missing = [name for name in ("publickey", "secretkey", "client") if not keys.get(name)]
+        if missing:
+            raise SettingError(f"a link over the network needs keys: link_curve lacks {', '.join(missing)}")
+        if not zmq.has("curve"):
+            raise SettingError("this image's pyzmq has no CURVE, which a link over the network needs: install pyzmq from its wheel")
+        try:
+            self._zap = Zap(context, keys["client"])
+            self._socket.curve_secretkey, self._socket.curve_publickey = keys["secretkey"].encode(), keys["publickey"].encode()
+        except (ValueError, zmq.ZMQError) as exc:
+            raise SettingError(f"link_curve holds what is no CURVE key: {exc}") from None
+        self._socket.curve_server = True
+        self._socket.zap_domain, self._socket.zap_enforce_domain = DOMAIN, 1
+        self._socket.handshake_ivl, self._socket.maxmsgsize = int(HANDSHAKE * 1000), MOST_BYTES
+        self._socket.tcp_keepalive, self._socket.tcp_keepalive_idle, self._socket.tcp_keepalive_intvl = 1, 10, 5
+        self._socket.tcp_maxrt = int(UNHEARD * 1000)
 
     # what comes in
 

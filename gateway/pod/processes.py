@@ -65,6 +65,16 @@ def kill(identity: Identity) -> None:
             pass
 
 
+def zombies(parent: int) -> list[int]:
+    """Children of ``parent`` that have ended and of whose end nobody has taken note."""
+    found = []
+    for pid in _pids():
+        fields = _stat(pid)
+        if fields is not None and fields[_STATE] == b"Z" and int(fields[_PPID]) == parent:
+            found.append(pid)
+    return found
+
+
 def on_host() -> bool:
     """Whether process ids here are the host's, as the driver's are: only there is the kernel's own thread daemon to be seen."""
     return _read(2, "comm") == b"kthreadd\n"

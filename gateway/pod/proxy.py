@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional
 import zmq
 
 from ..protocol.errors import LaunchError, WireError, cause
-from ..protocol.model import KernelState, Phase, Spec
+from ..protocol.model import KernelState, Spec
 from ..protocol.wire import Part, Signer, loads
 from .aside import LET_GO, Aside, exposing
 from .back import Back
@@ -24,19 +24,20 @@ from .cells import Unknown as UnknownCells
 from .child import Child
 from .commands import call, magic, obey
 from .devices import SuitedDevice
-from .front import PLAIN, Front, private
+from .front import PLAIN, Front
 from .gate import CELL, PASSING, Abort, Effect, Fail, Gate, Hold, Request, Send
 from .idle import IdleWatch
 from .lease import Lease
 from .link import LINKED, Link
 from .magic import MagicSocket
 from .messages import Messages, error_content
+from .orphans import Orphans
 from .owner import watch_owner
 from .possession import Possession
 from .process import KernelProcess, give_back, identity, wakeup
 from .reactor import Reactor, Timer
-from .stall import Stalled, progress
 from .waiting import Waiting
+from .watchdog import Watchdog
 
 log = logging.getLogger("supervisor")
 
@@ -64,14 +65,12 @@ class Proxy:
             Possession(spec.lock_dir, f"kernel {spec.display or spec.kernel_id} of {spec.user or 'nobody by name'}"),
             self.reactor.call_later,
         )  # fmt: skip
+        self.link = Link(self.context, folder, spec, self.messages)
         self.front = Front(self.context, spec, self.signer, self.messages, lambda: self.state.alive, self._request)
-        self.link_address = f"ipc://{folder / 'link'}"
-        self.link = Link(self.context, self.link_address, spec, self.messages)
-        private(str(folder / "link"))
         self.link.on_request, self.link.state = self._request, self.snapshot
         self.link.on_order, self.link.on_call = (lambda order: obey(self, order)), (lambda asked: call(self, asked))
         self._bulky = False  # something large has passed since memory was last given back
-        self._stalled = Stalled(spec.stall_seconds)
+        self._watchdog = Watchdog(self.reactor, self.gate, spec.stall_seconds, lambda: self.state.pid, self.changed)
         self.waiting = Waiting(
             self.reactor, self.gate, self.messages, self.publish, spec.notice_after,
             lambda: self.link.brokered, lambda: self.device.alarm,
@@ -90,22 +89,23 @@ class Proxy:
     # life
 
     def announce(self) -> None:
-        """Tell the world, in one step, that this kernel is here. Raises ``OSError``."""
+        """Tell the world, in one step, that this kernel is here. From now on signals are for the loop. Raises ``OSError``."""
         self.process.prepare(self.front.connection)
+        signals = wakeup(lambda: self.reactor.call_later(0, self.end))
+        self.reactor.add(signals, lambda: os.read(signals, 64))
+        Orphans(self.reactor, lambda: self.process.child.pid if self.process.child else None).watch()
         new = self.folder / "supervisor.new"
-        new.write_text(json.dumps(identity(self.folder, self.spec, self.link_address, self.front.connection)))
+        new.write_text(json.dumps(identity(self.folder, self.spec, self.link.address, self.front.connection)))
         new.replace(self.folder / "supervisor.json")
 
     def run(self) -> None:
         """Until ``end``."""
-        signals = wakeup(lambda: self.reactor.call_later(0, self.end))
-        self.reactor.add(signals, lambda: os.read(signals, 64))
         watch_owner(self.reactor, self.spec, self.end)
         self.front.watch(self.reactor)
         self.link.watch(self.reactor)
         self.reactor.after_each_turn(self._tell)
         self.reactor.call_later(1.0, self._look)
-        self._watch_progress()
+        self._watchdog.watch()
         self.reactor.run()
         self.magic.close()
         self.link.close()
@@ -450,16 +450,6 @@ class Proxy:
             self.link.send_state(self.snapshot())
 
     # now and then
-
-    def _watch_progress(self) -> None:
-        """What runs while the state is parked may hang on it, and then has to ask for the GPU like a cell that waits."""
-        self.reactor.call_later(self.spec.stall_seconds / 4, self._watch_progress)
-        if self.gate.rest is not Phase.PARKED or not self.gate.in_flight or self.gate.stalled:
-            self._stalled.clear()
-        elif self._stalled.feed(progress(self.state.pid), time.monotonic()):
-            self._stalled.clear()
-            self.gate.stall()
-            self.changed()
 
     def _look(self) -> None:
         self.reactor.call_later(1.0, self._look)

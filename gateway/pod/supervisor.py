@@ -1,7 +1,8 @@
 """The parent of one kernel, on a laptop as in a pod: gates its cells, keeps the truth about it, buffers what nobody hears yet.
 
-``python -m gateway.pod.supervisor DIR [FD]`` reads ``DIR/spec.json``, starts the kernel before anything else, binds its sockets,
-writes ``DIR/supervisor.json`` and says so on FD. It must never block, never talk to a cluster, and never outlive its owner.
+``python -m gateway.pod.supervisor DIR [FD] [--spec FILE]`` reads ``DIR/spec.json``, starts the kernel before anything else, binds its
+sockets, writes ``DIR/supervisor.json`` and says so on FD. With ``--spec``, as in a pod, the spec is read from FILE, which stays, and
+all else lies in ``DIR/run``, made anew. It must never block, never talk to a cluster, and never outlive its owner.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Optional
@@ -23,14 +25,20 @@ log = logging.getLogger("supervisor")
 
 def main(argv: list[str]) -> int:
     """Run until the kernel is ended for good. 0: a clean end, 1: the kernel could not be started."""
-    folder = Path(argv[1])
-    report = int(argv[2]) if len(argv) > 2 else None
+    at = argv.index("--spec") if "--spec" in argv else len(argv)
+    file = Path(argv[at + 1]) if at < len(argv) else None
+    folder, report = Path(argv[1]), int(argv[2]) if at > 2 else None
     os.umask(0o077)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    spec_file = folder / "spec.json"
-    spec = Spec.from_json(json.loads(spec_file.read_text()))
-    spec_file.unlink()  # it holds the request's environment
+    if os.getpid() == 1:  # which no signal ends that isn't handled
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
+        # 0. what to do
+        if file is None:
+            spec = _read(folder / "spec.json")
+            (folder / "spec.json").unlink()  # it holds the request's environment
+        else:
+            folder, spec = _anew(folder / "run"), _read(file)
         # 1. the kernel boots while we import and bind
         process = KernelProcess(folder, spec)
         process.start()
@@ -47,6 +55,22 @@ def main(argv: list[str]) -> int:
     proxy.run()
     shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+def _read(file: Path) -> Spec:
+    spec: Spec = Spec.from_json(json.loads(file.read_text()))
+    return spec
+
+
+def _anew(folder: Path) -> Path:
+    """A folder for this user alone, whatever an earlier container of the pod has left there."""
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(mode=0o700, parents=True)
+    folder.chmod(0o700)  # without the group bits that a volume may hand down
+    return folder
 
 
 def _say(report: Optional[int], text: str) -> None:

@@ -95,6 +95,9 @@ class Spec(_Json):
     ports: dict[str, int] = field(default_factory=dict)  # shell, iopub, stdin, control, hb; missing: any free one
     curve_publickey: str | None = None  # CurveZMQ keys of the plain ports, None: plain text
     curve_secretkey: str | None = None
+    link_ip: str | None = None  # where the link listens; None: a socket in the supervisor's folder, for this user alone
+    link_port: int = 0  # 0: any free one
+    link_curve: dict[str, str] | None = None  # with link_ip: Z85 text "publickey" and "secretkey", and "client", the one key let in
     journal_bytes: int = 128 << 20  # unacknowledged output kept for absent or slow browsers
     window_bytes: int = 8 << 20  # credit of one browser: sent and not yet acknowledged
     session_seconds: float = 24 * 3600  # how long an absent browser's place is kept

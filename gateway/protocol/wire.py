@@ -12,7 +12,8 @@ attach     session, after (number last seen, None: from now on), window (bytes o
 detach     session, forget (true: its place is given up)
 ack        session, n (everything up to n has arrived)
 in         session, channel, m (the client's own number, None: none), parts
-order      do ("grant" gpus visible | "park" why | "queue" position of holders expected | "deny" reason message), epoch [generation, count]
+order      do ("grant" gpus visible devices | "park" why | "queue" position of holders expected | "deny" reason message),
+           epoch [generation, count]; devices: what CUDA knows the gpus as, where that isn't what the broker's book calls them
 call       id, do ("signal" signum | "respawn" argv env cwd | "shutdown" grace | "hold" seconds | "release"), answered by ``answer``
 ping       answered by ``pong``
 bye        this dialer hangs up; its sessions count as absent
