@@ -10,7 +10,7 @@ from . import client, show
 arguments = client.arguments
 
 COLUMNS = {
-    "KERNEL": lambda lease: lease["kernel_id"],
+    "KERNEL": lambda lease: show.short(lease["kernel_id"]),
     "USER": lambda lease: lease["user"],
     "NOTEBOOK": lambda lease: lease.get("notebook") or lease.get("kernel_name", ""),
     "PHASE": lambda lease: lease["phase"] + ("*" if lease["executing"] else ""),

@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show.as_json(rules)
     else:
-        show.table(("SETTING", "VALUE"), [(name, "none" if value is None else value) for name, value in sorted(rules.items())], none="")
+        show.table(("SETTING", "VALUE"), [(name, show.setting(value)) for name, value in sorted(rules.items())], none="")
     return 0
 
 

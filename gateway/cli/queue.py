@@ -10,7 +10,7 @@ arguments = client.arguments
 
 COLUMNS = {
     "PLACE": lambda place: place["position"],
-    "KERNEL": lambda place: place["kernel_id"],
+    "KERNEL": lambda place: show.short(place["kernel_id"]),
     "USER": lambda place: place["user"],
     "NOTEBOOK": lambda place: place.get("notebook", ""),
     "GPUS": lambda place: place["count"],

@@ -36,6 +36,16 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Any]], none: str) -> No
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
+def short(kernel_id: str) -> str:
+    """How a kernel's id begins, as tables show it and every subcommand takes it."""
+    return kernel_id[:8]
+
+
+def setting(value: Any) -> str:
+    """As it is typed."""
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else f"{value:g}"
+
+
 def span(seconds: float) -> str:
     """A duration in two figures at most: ``45 s``, ``12 min``, ``3.5 h``."""
     for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (48 * 3600, 3600, "h")):

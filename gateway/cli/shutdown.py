@@ -28,6 +28,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if said["stopped"]:
         print("No gateway runs. The broker for processes without one stops.")
-    if args.kernels:
-        print(f"{show.count(said['ended'], 'kernel')} of a gateway that has gone ended.")
+    if said["ended"]:
+        print(f"{show.count(said['ended'], 'kernel')} that a gateway had left ended.")
+    elif not said["stopped"]:
+        print("No gateway runs, and none has left a kernel.")
     return 0

@@ -11,7 +11,7 @@ from . import client, show
 arguments = client.arguments
 
 RUNGS = {"anywhere": "resumes anywhere", "same-gpu": "resumes on this one", "exclusive": "can't park"}
-FREE = {"kernel_id": "free", "user": ""}
+FREE = {"kernel_id": "", "user": ""}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,4 +39,11 @@ def led_by(lessor: client.Lessor) -> str:
 
 def row(gpu: dict[str, Any], holder: dict[str, Any]) -> tuple[Any, ...]:
     kind = f"{gpu['flavor']} (simulated)" if gpu["simulated"] and gpu["flavor"] != "simulated" else gpu["flavor"]
-    return gpu["uuid"], show.size(gpu["memory_bytes"]), kind, RUNGS.get(gpu["rung"], gpu["rung"]), holder["kernel_id"], holder["user"]
+    return (
+        gpu["uuid"],
+        show.size(gpu["memory_bytes"]),
+        kind,
+        RUNGS.get(gpu["rung"], gpu["rung"]),
+        show.short(holder["kernel_id"]) or "free",
+        holder["user"],
+    )
