@@ -78,6 +78,19 @@ class Nvml:
         current, pending = c_uint(), c_uint()
         return self._knows("nvmlDeviceGetMigMode", self._handle(uuid), byref(current), byref(pending)) and current.value == 1
 
+    def slices(self, uuid: str) -> list[str]:
+        """The MIG devices of a GPU that can be seen here, by the UUIDs that CUDA knows them as."""
+        most, found = c_uint(), []
+        if not self._knows("nvmlDeviceGetMaxMigDeviceCount", self._handle(uuid), byref(most)):
+            return []
+        for index in range(most.value):
+            handle, text = c_void_p(), create_string_buffer(96)
+            if self._knows("nvmlDeviceGetMigDeviceHandleByIndex", self._handle(uuid), index, byref(handle)):
+                self._call("nvmlDeviceGetUUID", handle, text, 96)
+                found.append(text.value.decode())
+                self._handles[found[-1]] = handle
+        return found
+
     def vgpu(self, uuid: str) -> bool:
         mode = c_int()
         return self._knows("nvmlDeviceGetVirtualizationMode", self._handle(uuid), byref(mode)) and mode.value == VGPU
