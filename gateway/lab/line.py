@@ -91,7 +91,7 @@ class Line:
         # From the gateway: numbers written to this page's socket, and those that the browser is known to have.
         self._seen = 0
         self._taken: int | None = None
-        self._asked: int | None = None  # what the gateway was told of _taken when it was dialled: pongs have come since
+        self._asked: int | None = None  # what the far end knows of _taken for sure: told when it was dialled, or said by it
         self._caught_up = asyncio.Event()
         # To the gateway: what it hasn't acknowledged.
         self._outbox: deque[_Sent] = deque()
@@ -235,7 +235,9 @@ class Line:
             _, lost, seen = numbers
             if lost:
                 self._log.warning("%s messages of this kernel are lost: nobody took them for too long", lost)
-            strange = self._asked is None or n < self._asked  # the first time, or the far end has forgotten us
+            # The first time, or the far end has forgotten us: what it has or what it was sent. It may attach us again on the same socket.
+            strange = self._asked is None or n < self._asked or seen < self._acked_m
+            self._asked = n
             if strange or n > self._seen:
                 self._seen = self._taken = n
             self._go_on_after(seen, strange)

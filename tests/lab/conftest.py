@@ -25,7 +25,7 @@ from gateway.protocol.wire import loads
 from tests.lab.double import Gateway, message
 
 TOKEN = "lab-token"
-SECONDS = 20  # for anything that a test waits for
+SECONDS = 60  # for anything that a test waits for, on a crowded machine too
 
 
 def free_port() -> int:
@@ -140,6 +140,8 @@ c.ElasticGatewayMappingKernelManager.answer_within = 2
                 break
             except OSError:
                 time.sleep(0.1)
+        else:
+            pytest.fail(f"the Lab server does not answer: {log.read_text()}")
         yield Lab(port, gateway_port, log)
     finally:
         server.terminate()

@@ -293,3 +293,42 @@ def test_a_line_that_nobody_comes_back_to_ends():
         assert stage.ended
 
     tell(story, Patience(retry_first=0, retry_max=0, notice_after=1000, gone_after=0, keep=0, outbox_bytes=1))
+
+
+def test_a_far_end_that_attaches_again_on_the_same_socket_shows_nothing_and_runs_nothing_twice():
+    async def story(stage: Stage) -> None:
+        first = await stage.socket(1)
+        first.attached(0, seen=0)
+        stage.send("x")
+        first.says(1, "a")
+        first.says(2, "b")
+        await settle()
+        first.attached(0, seen=1)  # its own line broke and was mended; our acknowledgements were lost with it
+        for n, text in enumerate("abc", 1):
+            first.says(n, text)
+        await settle()
+        assert stage.page.texts == ["a", "b", "c"]
+        assert set(first.written) == {(1, "x")}, "under another number it would run twice"
+
+    tell(story)
+
+
+def test_a_new_kernel_under_the_old_name_is_heard_from_its_first_message_on():
+    async def story(stage: Stage) -> None:
+        first = await stage.socket(1)
+        first.attached(0, seen=0)
+        stage.send("x")
+        first.frames.put_nowait(ws.encode_ack(1))
+        for n, text in enumerate("abc", 1):
+            first.says(n, text)
+        await settle()
+        stage.line.taken(2)
+        first.lose()
+        second = await stage.socket(2)
+        assert second.after == 2
+        second.attached(2, seen=0)  # it goes on where we are, but has never heard of us
+        second.says(3, "new")
+        await settle()
+        assert stage.page.texts == ["a", "b", "c", "new"]
+
+    tell(story)

@@ -44,7 +44,6 @@ def test_a_message_beyond_ten_megabytes_passes_both_ways(story, gateway_protocol
     story(tell, gateway_protocol)
 
 
-@pytest.mark.xfail(strict=False, reason="it failed in some runs; a cause was mended, and this mark goes once it has held under load")
 def test_a_gateway_killed_in_mid_stream_costs_no_line_and_repeats_none(story):
     async def tell(lab: Lab, gateway: Gateway) -> None:
         kernel = await start_kernel(lab, gateway)
