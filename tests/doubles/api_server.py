@@ -190,7 +190,7 @@ class ApiServer:
         if request.method == "DELETE":
             wanted, has = body.get("preconditions", {}).get("uid"), found["metadata"]["uid"]
             if wanted not in (None, has):
-                said = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {has}"
+                said = f"the UID in the precondition ({wanted}) does not match the UID in record ({has})"
                 return _refusal(status(409, "Conflict", said))
             await self.remove(key[2], plural, ns)
             return web.json_response(status(200, "", ""))

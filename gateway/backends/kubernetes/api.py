@@ -32,6 +32,7 @@ PAGE = 500  # objects asked for at once
 CONNECT, ANSWER = 10.0, 30.0  # seconds for a connection, and for a whole answer
 LATELY = 10.0  # seconds within which credentials aren't renewed twice
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?")
+_OTHER_UID = re.compile("UID in (the )?precondition")  # the server has two sentences for it
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class KubeApi:
         except ApiMissing:
             pass
         except ApiConflict as exc:
-            if uid is None or "UID in precondition" not in str(exc):
+            if uid is None or not _OTHER_UID.search(str(exc)):
                 raise
 
     async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> tuple[list[Json], str]:

@@ -317,7 +317,10 @@ def test_no_message_and_no_log_holds_a_credential(
     async def ask(path: str) -> None:
         api = await KubeApi.connect(kubeconfig=path)
         seen.append(repr(api._access))
-        await api.list(PODS, "ns")
+        try:
+            await api.list(PODS, "ns")
+        finally:
+            await api.close()
 
     async def story() -> None:
         async with ApiServer() as server:
