@@ -13,7 +13,7 @@ from typing import Any
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
-from tornado.websocket import WebSocketHandler
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from gateway.protocol import websocket as ws
 from gateway.protocol.wire import dumps, loads
@@ -217,7 +217,10 @@ class Channels(WebSocketHandler):
             frame = ws.encode_message(n, channel, parts)
         else:
             frame = (ws.encode_v1 if self.selected_subprotocol == ws.V1 else ws.encode_legacy)(channel, parts)
-        self.write_message(frame, binary=isinstance(frame, bytes)).add_done_callback(lambda f: f.exception())
+        try:
+            self.write_message(frame, binary=isinstance(frame, bytes)).add_done_callback(lambda f: f.exception())
+        except WebSocketClosedError:
+            pass  # the other side has hung up, and on_close comes in a moment; what is owed stays owed
 
     def abort(self) -> None:
         if self.ws_connection is not None:
