@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import uuid
 from typing import Any
 
@@ -56,7 +57,9 @@ class Stream:
 class ApiServer:
     """Start it with ``async with``; ``kubeconfig(folder)`` is the way to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        """With ``tls`` that asks for a client certificate, that speaks for the client instead of the token."""
+        self._tls = tls
         self.objects: dict[Key, Json] = {}
         self.version = 100
         self.oldest = 0  # versions before have been compacted away
@@ -89,7 +92,7 @@ class ApiServer:
         await self._runner.cleanup()
 
     async def listen(self) -> None:
-        self._site = web.TCPSite(self._runner, "127.0.0.1", self._port)
+        self._site = web.TCPSite(self._runner, "127.0.0.1", self._port, ssl_context=self._tls)
         await self._site.start()
         self._port = self._runner.addresses[0][1]
 
@@ -103,11 +106,12 @@ class ApiServer:
         for connection in self._runner.server.connections:
             connection.force_close()
 
-    def kubeconfig(self, folder: Any, **user: Any) -> str:
+    def kubeconfig(self, folder: Any, cluster: Json | None = None, **user: Any) -> str:
+        scheme = "http" if self._tls is None else "https"
         config = {
             "current-context": "here",
             "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self._port}"}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"{scheme}://127.0.0.1:{self._port}"} | (cluster or {})}],
             "users": [{"name": "u", "user": user or {"token": self.token}}],
         }
         path = folder / "kubeconfig"
@@ -169,7 +173,7 @@ class ApiServer:
         if faults:
             code, body, headers = faults.pop(0)
             return web.json_response(body, status=code, headers=headers)
-        if self.tokens_seen[-1] != f"Bearer {self.token}":
+        if self.tokens_seen[-1] != f"Bearer {self.token}" and not (request.transport and request.transport.get_extra_info("peercert")):
             return _refusal(status(401, "Unauthorized", "Unauthorized"))
         if watching:
             return await self._watch(request, plural, ns)

@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 import ssl
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,6 +19,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from .errors import ApiDenied, ApiUnavailable
+
+LOGIN = 60.0  # seconds that a kubeconfig's login command may take
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,33 @@ def _find(context: str | None, kubeconfig: str | None) -> Access:
     if not any(os.path.exists(os.path.expanduser(path)) for path in paths.split(os.pathsep) if path):
         raise ApiDenied(f"There is no service account here and no kubeconfig at {paths}: name one with KUBECONFIG or the setting.")
     what = f"The kubeconfig {paths}" + (f" with the context {context!r}" if context else "")
+    load = config.load_kube_config(config_file=paths, context=context, client_configuration=found, persist_config=False)
     try:  # a loop of its own: it reads files, and waits for login plugins
-        asyncio.run(config.load_kube_config(config_file=paths, context=context, client_configuration=found, persist_config=False))
+        asyncio.run(_bounded(load))
+    except TimeoutError:
+        raise ApiDenied(f"{what} has a login command that takes longer than {LOGIN:g} s: run it by hand, as it may wait for you.") from None
     except Exception as exc:
         # Not chained: the client's own errors quote the user's section of the file.
         raise ApiDenied(f"{what} can't be used ({_shown(exc)}): see whether `kubectl get pods` works with it.") from None
     return _access(found, what, found.proxy or _proxy(found.host))
+
+
+async def _bounded(load: Coroutine[Any, Any, Any]) -> None:
+    """``load`` within ``LOGIN`` seconds; a login command that isn't done by then is killed, which the client leaves undone."""
+    loop, started = asyncio.get_running_loop(), []
+    start = loop.subprocess_exec
+
+    async def noted(*args: Any, **kwargs: Any) -> Any:
+        transport, protocol = await start(*args, **kwargs)
+        started.append(transport)
+        return transport, protocol
+
+    loop.subprocess_exec = noted  # type: ignore[method-assign]  # the loop is ours alone
+    try:
+        await asyncio.wait_for(load, LOGIN)
+    finally:
+        for transport in started:
+            transport.close()
 
 
 def _proxy(server: str) -> str | None:

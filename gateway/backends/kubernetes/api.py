@@ -263,6 +263,8 @@ class KubeApi:
         try:
             event = json.loads(line)
             kind, told = event["type"], event["object"]
+            if not isinstance(told, dict):
+                raise ValueError
         except (ValueError, TypeError, KeyError):
             raise ApiUnavailable(f"What {self.server} sends on a watch can't be read: is there a proxy on the way?") from None
         if kind == "ERROR":

@@ -66,7 +66,8 @@ def from_status(code: int, body: bytes | Json, doing: str, *, secret: bool = Fal
     sentence, which may quote them, is replaced by the names of the fields. ``anonymous``: no credentials were sent.
     """
     status = _status(body)
-    causes = [cause for cause in (status.get("details") or {}).get("causes") or [] if isinstance(cause, dict)]
+    details = status.get("details")
+    causes = [cause for cause in (details.get("causes") or [] if isinstance(details, dict) else []) if isinstance(cause, dict)]
     said = str(status.get("message") or "").strip()[:2000] or f"HTTP {code}"
     if secret and code in (400, 422):
         fields = ", ".join(f"{cause.get('field', '')} ({cause.get('reason', '')})" for cause in causes)

@@ -73,7 +73,9 @@ def test_what_a_secret_holds_is_not_quoted() -> None:
     assert "hunter2" not in str(error) and "data[key]" in str(error)
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b"[]", b'"text"', b"\xff\xfe", b'{"details": null}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>Bad gateway</html>", b"[]", b'"text"', b"\xff\xfe", b'{"details": null}', b'{"details": "x"}']
+)
 def test_an_answer_that_is_not_the_servers_is_an_error_all_the_same(body: bytes) -> None:
     assert type(from_status(502, body, "list pods")) is ApiUnavailable
 
