@@ -19,10 +19,9 @@ import zmq
 
 from gateway.backends.base import LinkKeys
 from gateway.broker.link import KernelLink
-from gateway.protocol import wire
 from gateway.protocol.errors import SupervisorLost
 from gateway.protocol.model import Phase
-from tests.integration.pods import Pod
+from tests.integration.pods import Browser, Pod
 from tests.integration.supervised import PATIENCE
 
 ROLES = ["owner", "broker", "sessions"]
@@ -38,43 +37,6 @@ def pod(request: pytest.FixtureRequest) -> Iterator[Pod]:
 
 def run(story: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(asyncio.wait_for(story, 60))
-
-
-class Browser:
-    """Keeps what is delivered; ``said(msg_id)`` returns what a cell printed, once it has ended."""
-
-    def __init__(self, link: KernelLink, name: str) -> None:
-        self.link, self.name, self.there = link, name, asyncio.Event()
-        self.heard: list[list[bytes]] = []
-        self._more = asyncio.Event()
-        link.attach(name, self)
-
-    def attached(self, n: int, lost: int, seen: int) -> None:
-        self.there.set()
-
-    def deliver(self, n: int, channel: str, parts: list[bytes]) -> None:
-        self.heard.append(parts)
-        self.link.ack(self.name, n)
-        self._more.set()
-
-    def taken(self, m: int) -> None: ...
-
-    def cut(self, reason: str) -> None: ...
-
-    def lost(self, reason: str) -> None: ...
-
-    async def run(self, code: str) -> str:
-        """What a cell printed, once its reply is there."""
-        msg_id = os.urandom(8).hex()
-        header = {"msg_id": msg_id, "msg_type": "execute_request", "session": self.name, "username": "", "date": "", "version": "5.4"}
-        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
-        self.link.send(self.name, "shell", [wire.dumps(part) for part in (header, {}, {}, content)])
-        while True:
-            of_cell = [(wire.loads(p[0])["msg_type"], wire.loads(p[3])) for p in self.heard if wire.loads(p[1]).get("msg_id") == msg_id]
-            if any(kind == "execute_reply" for kind, _ in of_cell):
-                return "".join(content["text"] for kind, content in of_cell if kind == "stream")
-            self._more.clear()
-            await self._more.wait()
 
 
 async def dial(pod: Pod, generation: int = 1) -> KernelLink:
@@ -237,6 +199,4 @@ def test_as_the_first_process_it_reaps_orphans_and_tells_its_kernels_end_rightly
     run(story())
     inside = json.loads((pod.folder / "run/supervisor.json").read_text())["pid"]
     assert inside == 1
-    children = Path(f"/proc/{pod.process.pid}/task/{pod.process.pid}/children").read_text().split()
-    os.kill(int(children[0]), signal.SIGTERM)
-    assert pod.process.wait(PATIENCE) == 0
+    assert pod.stop() == 0

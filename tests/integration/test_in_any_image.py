@@ -1,0 +1,129 @@
+"""The code that an init container copies, in an image with nothing but Python, pyzmq and a kernel: as another user, read-only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.broker.link import KernelLink
+from tests.integration.pods import Browser, Pod
+
+NOBODY = 65534
+# A container's world: its own processes, nothing to be written but one volume, another user without any right.
+CONTAINER = """mount --bind "$0" "$0" && mount -o remount,bind,ro / && exec setpriv --reuid={uid} --regid={uid} --clear-groups "$@" """
+
+
+def may_run(python: str) -> bool:
+    """Whether any user can reach this interpreter."""
+    if os.geteuid():
+        return False
+    try:
+        tried = subprocess.run([python, "-c", "import venv"], user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, check=False)
+    except PermissionError:
+        return False
+    return tried.returncode == 0
+
+
+def python39() -> str | None:
+    """A Python 3.9 of this machine."""
+    candidates = [shutil.which("python3.9"), *map(str, Path.home().glob(".pyenv/versions/3.9.*/bin/python3.9"))]
+    for each in filter(None, candidates):
+        if subprocess.run([each, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return each
+    return None
+
+
+def pythons() -> list[str]:
+    base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    return [each for each in (str(base), "/usr/bin/python3", sys.executable) if Path(each).exists()]
+
+
+@pytest.fixture(scope="session", params=["any", pytest.param("3.9", marks=pytest.mark.slow)])
+def image(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The Python of an environment that has pyzmq and ipykernel alone."""
+    if request.param == "3.9":
+        base = python39()
+        if base is None:
+            pytest.skip("no Python 3.9 is installed here: `pyenv install 3.9`")
+    else:
+        base = next(filter(may_run, pythons()), sys.executable)
+    folder = tempfile.mkdtemp(prefix="image-", dir="/tmp")
+    os.chmod(folder, 0o755)
+    python = f"{folder}/bin/python"
+    subprocess.run([base, "-m", "venv", "--without-pip", folder], check=True)
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--disable-pip-version-check", "pyzmq", "ipykernel"]
+    subprocess.run(install, check=True)
+    yield python
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def code() -> Iterator[Path]:
+    """What the init container brings."""
+    target = Path(tempfile.mkdtemp(prefix="code-", dir="/tmp"))
+    target.chmod(0o755)
+    for _ in range(2):  # an init container may run again
+        subprocess.run([sys.executable, "-m", "gateway.pod.copy", str(target)], check=True, umask=0o077)
+    yield target
+    shutil.rmtree(target)
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_what_an_image_gets_is_what_runs_there_and_everybody_may_read_it(code: Path) -> None:
+    there = listing(code)
+    assert {"gateway/__init__.py", "gateway/pod/supervisor.py", "gateway/protocol/model.py", "gateway/magics/gpu.py"} <= set(there)
+    assert {Path(path).parts[1] for path in there if len(Path(path).parts) > 2} == {"pod", "protocol", "magics"}
+    for path in code.rglob("*"):
+        assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644)
+
+
+def test_a_target_that_can_not_be_written_is_said_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = subprocess.run([sys.executable, "-m", "gateway.pod.copy", str(tmp_path / "file")], capture_output=True, text=True)
+    assert done.returncode == 1 and "Mount a volume there" in done.stderr
+
+
+@pytest.mark.timeout(400)
+def test_the_copied_code_runs_a_kernel_in_an_image_with_pyzmq_and_ipykernel_alone(image: str, code: Path) -> None:
+    before = listing(code)
+    folder = Path(tempfile.mkdtemp(prefix="volume-", dir="/tmp"))
+    env = {"PATH": f"{Path(image).parent}:/usr/bin:/bin", "PYTHONPATH": str(code), "HOME": str(folder), "TMPDIR": str(folder)}
+    argv = [image, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--ext=gateway.magics"]
+    contained = not os.geteuid() and all(map(shutil.which, ("unshare", "setpriv")))
+    uid = NOBODY if contained and may_run(image) else os.geteuid()
+    script = CONTAINER.format(uid=uid)
+    unshare = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", script, str(folder)]
+    pod = Pod(
+        prefix=unshare if contained else None, python=image, environ=env, folder=folder, cwd_of_supervisor="/", argv=argv, env=env,
+        group=uid if contained else None,
+    )  # fmt: skip
+    assert pod.said == "ready\n", pod.last_words()
+
+    async def story() -> None:
+        link = KernelLink(pod)
+        await link.open(["owner", "broker", "sessions"], 1, 60)
+        browser = Browser(link, "one")
+        cell = asyncio.create_task(browser.run("%%gpu\nimport gateway, os\nprint(gateway.__file__, os.getuid(), os.getppid())"))
+        await link.until(lambda state: state.lease.wanted)
+        link.order("grant", (1, 1), gpus=["slot/0"], devices=["GPU-SIM-0"])
+        parent = 1 if contained else pod.process.pid
+        assert await cell == f"{code}/gateway/__init__.py {uid} {parent}\n"
+        assert "slot/0" in await browser.run("%gpu status")
+        link.close()
+
+    asyncio.run(asyncio.wait_for(story(), 120))
+    assert pod.stop() == 0
+    assert not (folder / "run").exists()
+    if contained:
+        assert listing(code) == before
