@@ -158,6 +158,16 @@ class Notebook:
         self.page.keyboard.press("Shift+Enter")
         self.cell(count).locator(".jp-OutputArea-output").first.wait_for()
 
+    def tag(self, number: int, name: str) -> None:
+        """Give a cell a tag in the property inspector, as a user does."""
+        self.cell(number).locator(".cm-content").click()
+        self.page.locator(".jp-SideBar .lm-TabBar-tab[title*='Property Inspector']").click()
+        self.page.locator(".jp-Collapse-header", has_text="Common Tools").click()
+        self.page.locator(".jp-CellTags-Add").click()
+        self.page.keyboard.type(name)
+        self.page.keyboard.press("Enter")
+        self.page.locator(".jp-CellTags-Applied").get_by_text(name, exact=True).wait_for()
+
     def interrupt(self) -> None:
         self.menu("Kernel", "Interrupt Kernel")
 

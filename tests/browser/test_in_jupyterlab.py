@@ -87,3 +87,14 @@ def test_a_restart_that_the_user_asks_for_is_no_death_and_ends_idle(notebook):
     sheet.until_status("idle")
     assert sheet.run_one(1) == "False"
     assert sheet.page.get_by_text("appears to have died").count() == 0
+
+
+def test_a_cell_with_the_tag_cpu_does_not_wait_for_a_gpu(notebook):
+    first = notebook("%%gpu\nimport time\nprint('mine')\ntime.sleep(600)")
+    first.run_all()
+    first.until(0, "mine")
+    second = notebook("import ctypes\nprint(ctypes.CDLL(None).getpid() > 0)")  # which may do anything, so it would wait
+    second.tag(0, "cpu")
+    assert second.run_one(0) == "True"
+    first.interrupt()
+    first.until(0, "KeyboardInterrupt")
