@@ -30,6 +30,7 @@ Json = dict[str, Any]
 JSON = "application/json"
 PAGE = 500  # objects asked for at once
 CONNECT, ANSWER = 10.0, 30.0  # seconds for a connection, and for a whole answer
+CONNECTIONS = 32  # at most, watches among them: more would shake hands all at once and hold the loop up; the rest wait their turn
 LATELY = 10.0  # seconds within which credentials aren't renewed twice
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?")
 _OTHER_UID = re.compile("UID in (the )?precondition")  # the server has two sentences for it
@@ -72,7 +73,7 @@ class KubeApi:
         """``again``: finds the access anew. Use ``connect``."""
         self._access, self._again = found, again
         self._renewing, self._renewed = asyncio.Lock(), -LATELY
-        connector = aiohttp.TCPConnector(keepalive_timeout=60, socket_factory=_socket)
+        connector = aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60, socket_factory=_socket)
         self._session = aiohttp.ClientSession(
             connector=connector, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=2**21,
             headers={"User-Agent": f"jupyter-elastic-gateway/{__version__}", "Accept": "application/json", "Accept-Encoding": "identity"},
