@@ -15,6 +15,7 @@ import pytest
 from .available import NoCluster, a_cluster
 from .cluster import Cluster, NoNodeControl, OwnCluster
 
+SECONDS = 300  # for a cluster test, instead of the usual limit
 FIXTURES = {"cluster", "namespace", "broken_cluster"}
 
 
@@ -64,10 +65,12 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what uses a cluster."""
+    """Marks what uses a cluster, and allows for the time until one is up and other runs have had their turn."""
     for item in items:
         if FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.cluster)
+        if item.get_closest_marker("cluster") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SECONDS))
 
 
 def _skips_what_needs_nodes() -> Iterator[None]:
