@@ -33,6 +33,7 @@ def main() -> int:
 
 
 def _build() -> int:
+    _as_root()
     images.build()
     build.build(build.KUBERNETES)
     build.build(build.HELM)
@@ -75,10 +76,14 @@ def _status() -> int:
     return 0
 
 
+def _as_root() -> None:
+    if os.geteuid() != 0:
+        raise available.NoCluster(f"a cluster of our own takes root: use sudo, {available.ELSEWHERE}")
+
+
 @contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    if os.geteuid() != 0:
-        raise available.NoCluster("a cluster of our own takes root")
+    _as_root()
     STATE.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(Slot(SHARED).lock, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
