@@ -63,6 +63,7 @@ class Pod(Supervisor):
                 [*(prefix or []), python, "-m", "gateway.pod.supervisor", str(self.folder), str(writer), "--spec", str(self.spec)],
                 pass_fds=[writer], stdout=log, stderr=log, env=environ, cwd=cwd_of_supervisor, start_new_session=True,
             )  # fmt: skip
+        weakref.finalize(self, self.process.kill)  # where a test fails before it has stopped it
         os.close(writer)
         self.said = os.read(reader, 4096).decode()
         os.close(reader)
