@@ -37,8 +37,8 @@ def obstacle() -> str | None:
         packages.add("containernetworking-plugins")
     if packages:
         return f"programs are missing: `apt-get install {' '.join(sorted(packages))}`, {ELSEWHERE}"
-    if not build.KUBERNETES.built():
-        return f"Kubernetes has not been built: {BUILD}, {ELSEWHERE}"
+    if not (build.KUBERNETES.built() and build.HELM.built()):
+        return f"Kubernetes or Helm has not been built: {BUILD}, {ELSEWHERE}"
     if absent := images.missing():
         return f"images have not been built ({', '.join(absent)}): {BUILD}, {ELSEWHERE}"
     return None

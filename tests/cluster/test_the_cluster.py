@@ -102,6 +102,15 @@ def test_a_gpu_that_was_patched_in_is_accounted_for_by_the_scheduler(cluster, na
     wait(cluster, namespace, "pod/second", "condition=Ready")
 
 
+def test_helm_installs_a_chart(cluster, namespace, tmp_path):
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: small\nversion: 1.0.0\n")
+    (tmp_path / "templates").mkdir()
+    template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: small}\ndata: {key: {{ .Values.key }}}\n"
+    (tmp_path / "templates/map.yaml").write_text(template)
+    cluster.helm("install", "small", str(tmp_path), "--namespace", namespace, "--set", "key=value", "--wait")
+    assert cluster.get("configmap", "small", "-n", namespace)["data"] == {"key": "value"}
+
+
 def test_a_pod_that_takes_too_much_memory_is_killed_for_it(cluster, namespace):
     hungry = pod("hungry", "python3", "-c", "x = bytearray(1 << 28)", limits={"memory": "64Mi"})
     cluster.apply(hungry, namespace=namespace)
