@@ -35,7 +35,7 @@ from .broker.link import KernelLink
 from .broker.outside import Outside, outside
 from .protocol.errors import BadRequest, LaunchError, LaunchTimeout, SupervisorLost
 from .protocol.model import Spec
-from .settings import Count, ElasticGateway, LocalBackend, SimulatedGpu, machine_config
+from .settings import Count, ElasticGateway, KubernetesBackend, Launching, LocalBackend, SimulatedGpu, machine_config
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,12 @@ class ElasticProvisioner(KernelProvisionerBase):
         None,
         allow_none=True,
         help="The most GPUs that KERNEL_GPUS may ask for. None, the default: whatever the machine has. 0: only for none.",
+    ).tag(config=True)
+
+    profile = Unicode(
+        "",
+        help="""On Kubernetes, the profile of the kernel's pods (KubernetesBackend.profiles). "", the default:
+        KubernetesBackend.default_profile.""",
     ).tag(config=True)
 
     cwd = Unicode(None, allow_none=True, help="The kernel's working folder, once it has been started.")
@@ -96,6 +102,10 @@ class ElasticProvisioner(KernelProvisionerBase):
             self._machine = machine_config()
             self._machine.merge(self.config)
         return self._machine
+
+    @property
+    def _launching(self) -> Launching:
+        return (KubernetesBackend if self._backend.remote else LocalBackend)(config=self._settings)
 
     async def _on_lines_loop(self, work: Coroutine[Any, Any, T]) -> T:
         """Await ``work`` where the kernel's line lives."""
@@ -155,7 +165,7 @@ class ElasticProvisioner(KernelProvisionerBase):
         cmd = self._command(extra, {"cwd": cwd, "env": env, **kwargs})
         as_before = env is None and self._broker is not None and self._link is not None  # adopted: its supervisor knows it
         result = await super().pre_launch(cmd=cmd, cwd=cwd, env=self._base_env(env), **kwargs)
-        self.launch_limit = launch_limit(result["env"], LocalBackend(config=self._settings))
+        self.launch_limit = launch_limit(result["env"], self._launching)
         if as_before:
             result["cmd"] = result["env"] = None
         else:
@@ -208,13 +218,17 @@ class ElasticProvisioner(KernelProvisionerBase):
     # starting
 
     async def _start(self, cmd: list[str], env: dict[str, str], cwd: str) -> None:
-        if not await asyncio.to_thread(os.path.isdir, cwd):
+        if not self._backend.remote and not await asyncio.to_thread(os.path.isdir, cwd):
             raise LaunchError(f"The kernel's working folder {cwd} isn't there: make it, or start the kernel in another.")
         spec = self._spec(cmd, env, cwd)
         broker = self._broker
         if broker is not None:
-            self._supervisor = await self._backend.start(spec)
-            self._link = await broker.dial(self._supervisor)
+            self._supervisor = await self._backend.start(spec, self._told)
+            try:
+                self._link = await broker.dial(self._supervisor)
+            except BaseException:
+                await asyncio.shield(self._end(self._supervisor, None, 0.5))
+                raise
             return
         self._outside = outside(self._backend)
         await self._limited(self._start_outside(self._outside, spec))
@@ -236,12 +250,20 @@ class ElasticProvisioner(KernelProvisionerBase):
                 await self._end(supervisor, link, 0.5)
             raise
 
+    def _told(self, text: str) -> None:
+        """What keeps the kernel from starting, while it does."""
+        log.info("kernel %s waits: %s", self.kernel_id, text)
+        waits = getattr(self.parent, "waits", None)
+        if waits is not None:
+            waits(text)
+
     async def _respawn(self, cmd: list[str] | None, env: dict[str, str] | None, cwd: str) -> None:
         async def again() -> None:
             link = self._link
             assert link is not None
             starts = link.state.starts
-            await link.call("respawn", argv=cmd, env=env, cwd=cwd)
+            remote = self._backend.remote  # its pod knows better what it was started with
+            await link.call("respawn", **({"argv": None, "env": None, "cwd": None} if remote else {"argv": cmd, "env": env, "cwd": cwd}))
             await link.until(lambda state: state.starts > starts)
             if self._outside is not None:
                 await _up(link)
@@ -317,13 +339,17 @@ class ElasticProvisioner(KernelProvisionerBase):
             stall_seconds=local.stall_seconds,
             notice_after=local.notice_after,
             simulated=None if gateway.simulated_gpus is None else simulated.costs(),  # a broker that grants knows better
-            metadata={"launch": {"cwd": cwd}},
+            metadata={"launch": {"cwd": cwd}, **({"profile": self.profile} if self.profile else {})},
         )
 
     def _command(self, extra: list[str], launch_args: dict[str, Any]) -> list[str]:
         """The kernelspec's command with all its fields but the connection file, as jupyter_client fills them."""
         cmd = [*self.kernel_spec.argv, *extra]
-        if cmd and cmd[0] in {"python", f"python{sys.version_info[0]}", f"python{sys.version_info[0]}.{sys.version_info[1]}"}:
+        if (
+            not self._backend.remote
+            and cmd
+            and cmd[0] in {"python", f"python{sys.version_info[0]}", f"python{sys.version_info[0]}.{sys.version_info[1]}"}
+        ):
             cmd[0] = sys.executable
         fields = {"prefix": sys.prefix, "resource_dir": self.kernel_spec.resource_dir, "kernel_id": self.kernel_id}
         fields |= {name: value for name, value in launch_args.items() if isinstance(value, str)}
@@ -333,6 +359,8 @@ class ElasticProvisioner(KernelProvisionerBase):
     def _base_env(self, given: dict[str, str] | None) -> dict[str, str]:
         if self._broker is None:
             return dict(os.environ if given is None else given)
+        if self._backend.remote:
+            return dict(given or {})
         names = LocalBackend(config=self._settings).inherited_env
         return {**{name: os.environ[name] for name in names if name in os.environ}, **(given or {})}
 
@@ -359,13 +387,14 @@ class ElasticProvisioner(KernelProvisionerBase):
         km.curve_publickey, km.curve_secretkey = zmq.curve_keypair()
 
 
-def launch_limit(env: dict[str, str], local: LocalBackend) -> tuple[float, str]:
+def launch_limit(env: dict[str, str], local: Launching) -> tuple[float, str]:
     """``(seconds, where they come from)``: the administrator's, or the client's KERNEL_LAUNCH_TIMEOUT within the administrator's bounds.
 
     Raises ``BadRequest``.
     """
     wish = env.get("KERNEL_LAUNCH_TIMEOUT", "").strip()
-    default = local.launch_timeout, "LocalBackend.launch_timeout"
+    where = type(local).__name__
+    default = local.launch_timeout, f"{where}.launch_timeout"
     if not wish:
         return default
     try:
@@ -378,7 +407,7 @@ def launch_limit(env: dict[str, str], local: LocalBackend) -> tuple[float, str]:
         return default
     most = max(local.launch_timeout, local.max_launch_timeout or 0)
     if asked > most:
-        setting = "LocalBackend.max_launch_timeout" if most == local.max_launch_timeout else default[1]
+        setting = f"{where}.max_launch_timeout" if most == local.max_launch_timeout else default[1]
         return most, f"{setting}, as KERNEL_LAUNCH_TIMEOUT asks for more"
     return asked, "this request's KERNEL_LAUNCH_TIMEOUT"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_core.paths import jupyter_config_path
-from traitlets import Bool, Enum, Float, Int, List, TraitError, Unicode
+from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, Unicode
 from traitlets.config import Config, Configurable, JSONFileConfigLoader, PyFileConfigLoader
 from traitlets.config.loader import ConfigFileNotFound
 
@@ -254,22 +254,8 @@ class SimulatedGpu(Configurable):
         return {"park_seconds": self.park_seconds, "seconds_per_gb": self.seconds_per_gb}
 
 
-class LocalBackend(Configurable):
-    """Kernels as processes of this machine."""
-
-    runtime_dir = Unicode(
-        "",
-        help="""The folder of the running kernels' sockets and state, private to this Unix user. "", the default: `elastic` in Jupyter's
-        runtime folder, or `/tmp/jupyter-elastic-<uid>` where that path is too long for a socket. Gateway, broker and papermill see
-        the same kernels only if they have the same one.""",
-    ).tag(config=True)
-
-    lock_dir = Unicode(
-        "",
-        help="""The folder of the machine-wide locks, one file a GPU, which every Unix user can write. "", the default:
-        `jupyter-elastic` in `/run/lock` where everybody may write there, else in `/tmp`. All users of a machine need the same one;
-        containers that share GPUs must share it too. Simulated GPUs are locked there only where a folder is named.""",
-    ).tag(config=True)
+class Launching(Configurable):
+    """How long a kernel may take to start, wherever it runs."""
 
     launch_timeout = Seconds(
         120.0,
@@ -291,6 +277,24 @@ class LocalBackend(Configurable):
         allow_none=True,
         help="""The KERNEL_LAUNCH_TIMEOUT, in seconds, that is nobody's wish: stock Jupyter servers send 40 (the default here) with every
         kernel, so that an administrator's longer launch_timeout would never count. 0: as None, each value is a wish.""",
+    ).tag(config=True)
+
+
+class LocalBackend(Launching):
+    """Kernels as processes of this machine."""
+
+    runtime_dir = Unicode(
+        "",
+        help="""The folder of the running kernels' sockets and state, private to this Unix user. "", the default: `elastic` in Jupyter's
+        runtime folder, or `/tmp/jupyter-elastic-<uid>` where that path is too long for a socket. Gateway, broker and papermill see
+        the same kernels only if they have the same one.""",
+    ).tag(config=True)
+
+    lock_dir = Unicode(
+        "",
+        help="""The folder of the machine-wide locks, one file a GPU, which every Unix user can write. "", the default:
+        `jupyter-elastic` in `/run/lock` where everybody may write there, else in `/tmp`. All users of a machine need the same one;
+        containers that share GPUs must share it too. Simulated GPUs are locked there only where a folder is named.""",
     ).tag(config=True)
 
     shutdown_grace = Seconds(
@@ -352,3 +356,44 @@ class LocalBackend(Configurable):
         Spec.notice_after,
         help="Seconds of waiting for a GPU after which the notebook shows a line about it. Default 0.3. 0: at once.",
     ).tag(config=True)
+
+
+class KubernetesBackend(Launching):
+    """Kernels as pods of a cluster."""
+
+    namespace = Unicode(
+        "",
+        help="""The namespace of the kernels' pods. "", the default: the gateway's own where it runs in the cluster, else `default`.""",
+    ).tag(config=True)
+
+    context = Unicode(
+        "",
+        help="""The context of the kubeconfig that is used. "", the default: its current one. Without meaning inside a cluster.""",
+    ).tag(config=True)
+
+    kubeconfig = Unicode(
+        "",
+        help="""The kubeconfig file. "", the default: inside a cluster the gateway's service account, else as kubectl finds it.""",
+    ).tag(config=True)
+
+    code_image = Unicode(
+        "",
+        help="""The gateway's own image: it has the code that is brought into kernels' pods, and runs the slots. No default; the chart sets
+        it.""",
+    ).tag(config=True)
+
+    pull_policy = Enum(
+        ("IfNotPresent", "Always", "Never"), default_value="IfNotPresent", help="When code_image is pulled. Default IfNotPresent."
+    ).tag(config=True)
+
+    profiles = Dict(
+        help="""What kernels' pods look like: a dictionary of profiles by name, each with its `image` and what else differs from the
+        defaults (`cpu`, `memory`, `gpu_resource`, `volumes`, ...; README.md explains them all). A kernelspec names its profile in
+        `metadata.kernel_provisioner.config.profile`. No default: at least one is needed.""",
+    ).tag(config=True)
+
+    default_profile = Unicode("default", help="The profile of kernelspecs that name none. Default `default`.").tag(config=True)
+
+    connect_timeout = Seconds(30.0, min=1, help="Seconds within which the cluster must answer when the gateway starts. Default 30.").tag(
+        config=True
+    )

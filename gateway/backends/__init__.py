@@ -5,7 +5,7 @@ from __future__ import annotations
 from traitlets.config import Config
 
 from ..protocol.errors import SettingError
-from ..settings import ElasticGateway, LocalBackend, SimulatedGpu
+from ..settings import ElasticGateway, KubernetesBackend, LocalBackend, SimulatedGpu
 from .base import Backend
 
 
@@ -16,4 +16,8 @@ def make_backend(config: Config) -> Backend:
         from .local import LocalMachine
 
         return LocalMachine(gateway, LocalBackend(config=config), SimulatedGpu(config=config))
+    if gateway.backend == "kubernetes":
+        from .kubernetes.cluster import KubernetesCluster
+
+        return KubernetesCluster(gateway, KubernetesBackend(config=config))
     raise SettingError(f"ElasticGateway.backend is {gateway.backend!r}, which this version doesn't have: set it to 'local'.")

@@ -7,7 +7,7 @@ event loop, and never decide who gets a GPU.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,7 @@ class Supervisor(ABC):
     display: str
     metadata: dict[str, Any]  # what its owner gave with it (``Spec.metadata``)
     place: str  # what ``Backend.at`` finds it by, here and in another process of this backend
+    node: str = "local"  # where its GPUs are
 
     @abstractmethod
     def alive(self) -> bool:
@@ -47,6 +48,10 @@ class Supervisor(ABC):
     async def end(self, grace: float) -> None:
         """End it and its kernel, whatever it takes: asked first, killed ``grace`` seconds after. Called by the provisioner when a kernel
         is shut down or could not start. No error where it has ended already."""
+
+    def obituary(self) -> str:
+        """Why it is gone, for people. Called once its line is broken and it isn't alive."""
+        return "The kernel's supervisor has ended, and the kernel with it."
 
     @abstractmethod
     def last_words(self) -> str:
@@ -59,17 +64,25 @@ class Claim:
 
     gpus: tuple[Gpu, ...] = ()
     foreign: Mapping[str, str] = field(default_factory=dict)
+    returns: bool = False  # what others have comes back by and by: whoever needs it may wait
 
 
 class Backend(ABC):
-    """A place where supervisors run. ``places``: where processes of this machine meet, None where there are none to meet."""
+    """A place where supervisors run. ``places``: where processes of this machine meet, None where there are none to meet.
+
+    ``remote``: kernels have files, programs and an environment of their own. ``direct``: a GPU that the book has granted may be used at
+    once, with no ``acquire`` first.
+    """
 
     places: Places | None = None
+    remote = False
+    direct = True
     lock_dir: str | None = None  # where this machine's supervisors lock the GPUs that their kernels are on
 
     @abstractmethod
-    async def start(self, spec: Spec) -> Supervisor:
+    async def start(self, spec: Spec, told: Callable[[str], None] = lambda text: None) -> Supervisor:
         """Start a supervisor; returns when it listens (its kernel may still be starting). Called by the provisioner for each new kernel.
+        ``told`` is called with what keeps it waiting, for people.
 
         Raises ``LaunchError`` with the supervisor's last words, ``LaunchTimeout``. A cancelled start leaves nothing behind.
         """
@@ -87,10 +100,26 @@ class Backend(ABC):
         """A number larger than any given before. Called by the broker once at its start, before its first order."""
 
     @abstractmethod
-    async def claim(self, who: str, ours: Collection[str] = ()) -> Claim:
+    async def claim(self, who: str, ours: Collection[str] = (), known: Set[str] = frozenset()) -> Claim:
         """Take every GPU that is free to lease and look at those we have. Called by the broker at its start and then every few
         seconds: what others have given back is taken, what has gone is no longer in it. ``who`` is shown to those who find it taken;
-        ``ours`` are GPUs on which kernels are that the broker leases to: on any other, a living kernel makes it somebody else's."""
+        ``ours`` are GPUs on which kernels are that the broker leases to: on any other, a living kernel makes it somebody else's;
+        ``known`` are all kernels that it can speak with."""
+
+    async def acquire(self, supervisor: Supervisor, gpus: tuple[str, ...]) -> list[str]:
+        """Make a grant true where the GPUs are accounted for; what CUDA knows them as. Called by the broker before it tells the kernel.
+        Raises ``LeaseError``, reason ``GPU_IN_USE``, where others have them."""
+        return list(gpus)
+
+    def settle(self, owners: Mapping[str, str], known: Set[str]) -> None:  # noqa: B027
+        """``owners``: the kernel that has each leased GPU now; ``known`` as in ``claim``. Called by the broker after each decision; what
+        nobody has any more is given back."""
+
+    async def tidy(self) -> None:  # noqa: B027
+        """Clear away what a broker that was killed has left half made. Called by the broker once at its start."""
+
+    async def close(self) -> None:  # noqa: B027
+        """Hang up. Called by the broker as it stops."""
 
     @abstractmethod
     def unclaim(self) -> None:

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ class LocalMachine(Backend):
         self._inventory = Inventory(gateway, local, simulated, self.places)
         self.lock_dir: str = str(self._inventory.lock_dir)
 
-    async def start(self, spec: Spec) -> LocalSupervisor:
+    async def start(self, spec: Spec, told: Callable[[str], None] = lambda text: None) -> LocalSupervisor:
         folder = self.places.kernel(spec.kernel_id)
         spec = replace(spec, lock_dir=self.lock_dir)
         reading, writing = os.pipe2(os.O_CLOEXEC)
@@ -136,7 +136,7 @@ class LocalMachine(Backend):
     async def generation(self) -> int:
         return await asyncio.to_thread(self.places.next_generation)
 
-    async def claim(self, who: str, ours: Collection[str] = ()) -> Claim:
+    async def claim(self, who: str, ours: Collection[str] = (), known: Set[str] = frozenset()) -> Claim:
         return await asyncio.to_thread(self._inventory.claim, who, ours)
 
     def unclaim(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
@@ -75,7 +76,7 @@ class Broker:
         self.on_found: Callable[[Supervisor, KernelLink], None] | None = None  # told of our own kernels that answer only now
         self._dials: dict[str, int] = {}
         self._epoch = 0
-        self._patrol = Patrol(self.backend, self.leases, self.book, self._readings, self._who, self._tell, clock)
+        self._patrol = Patrol(self.backend, self.leases, self.book, self._readings, self._who, self._tell, clock, lambda: self.known)
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._subscribers: list[Callable[[str, Any], None]] = []
@@ -94,8 +95,10 @@ class Broker:
         try:
             self._context = new_context()
             self.generation = await self.backend.generation()
+            await self.backend.tidy()
             links = await self._dial_all()
-            told = await self._patrol.inventory({uuid for link in links for uuid in link.state.lease.gpus})
+            ours = {uuid for link in links for uuid in link.state.lease.gpus}
+            told = await self._patrol.inventory(ours, {link.kernel_id for link in links})
             self.running = True
             self._take_on(links, told)
             if self._desk is not None:
@@ -121,6 +124,7 @@ class Broker:
         for link in self.links.values():
             link.close()
         self.backend.unclaim()
+        await self.backend.close()
         if self._desk is not None and not serving:
             self._desk.close()
         context, self._context = self._context, None
@@ -140,6 +144,11 @@ class Broker:
                 self.on_found(link.supervisor, link)
 
     # kernels
+
+    @property
+    def known(self) -> set[str]:
+        """Those that it speaks with, and those that are being ended."""
+        return {*self.links, *self._leaving}
 
     async def dial(self, supervisor: Supervisor) -> KernelLink:
         """Open a line to a supervisor and lease to its kernel from now on. Raises ``SupervisorLost``, ``VersionError``."""
@@ -225,7 +234,7 @@ class Broker:
     def _welcome(self, supervisor: Supervisor, link: KernelLink) -> list[Event]:
         kernel_id = supervisor.kernel_id
         reading = Reading(
-            Identity(kernel_id, supervisor.user, name=supervisor.name, display=supervisor.display), self.generation
+            Identity(kernel_id, supervisor.user, supervisor.node, supervisor.name, supervisor.display), self.generation
         )  # fmt: skip
         self.links[kernel_id], self._readings[kernel_id], self._dials[kernel_id] = link, reading, link.dials
         link.on_state(self._heard)
@@ -286,10 +295,14 @@ class Broker:
             if link is None or reading is None:
                 continue
             if isinstance(command, Place):
-                self._order(link, "queue", position=command.position, of=command.of, holders=command.holders, expected=command.expected)
+                holders = command.holders or tuple(dict.fromkeys(self._patrol.foreign.values()))
+                self._order(link, "queue", position=command.position, of=command.of, holders=holders, expected=command.expected)
                 continue
             reading.sent(command, self._clock())
-            if isinstance(command, Grant):
+            if isinstance(command, Grant) and command.gpus and not self.backend.direct:
+                reading.sent_at = math.inf
+                self._do(self._acquire(link, reading, command))
+            elif isinstance(command, Grant):
                 self._order(link, "grant", gpus=command.gpus, **self._about(command.gpus))
             elif isinstance(command, Deny):
                 self._order(link, "deny", reason=command.reason, message=self._why(command))
@@ -298,6 +311,7 @@ class Broker:
             else:
                 self._order(link, "park", why=command.why)
         self._arm()
+        self.backend.settle({uuid: record.kernel_id for uuid, record in self.book.devices.owner.items()}, self.known)
         if self._subscribers and not self._showing:
             self._showing = True
             self._loop.call_soon(self._show)
@@ -349,6 +363,21 @@ class Broker:
                 except Exception:
                     log.exception("a subscriber failed")
 
+    async def _acquire(self, link: KernelLink, reading: Reading, grant: Grant) -> None:
+        """Where GPUs are accounted for elsewhere, the kernel is told once they are its own there, too."""
+        try:
+            devices = await self.backend.acquire(link.supervisor, grant.gpus)
+        except LeaseError as exc:
+            if reading.withdraw(grant) and self.links.get(link.kernel_id) is link:
+                refused = events.ResumeFailed(link.kernel_id, grant.order, GPU_IN_USE)
+                self._tell([*self._patrol.taken(grant.gpus, str(exc)), refused, *reading.levels()])
+            return
+        if reading.order is grant and reading.unanswered and self.links.get(link.kernel_id) is link:
+            reading.sent_at = self._clock()
+            self._order(link, "grant", gpus=grant.gpus, **self._about(grant.gpus), devices=devices)
+        else:  # it has ended, or restarted, meanwhile
+            self.backend.settle({uuid: record.kernel_id for uuid, record in self.book.devices.owner.items()}, self.known)
+
     async def _park_unless_used(self, link: KernelLink, reading: Reading, park: Park) -> None:
         """A training thread goes on after its cell: that counts as executing."""
         if await self._patrol.in_use(reading):
@@ -358,11 +387,11 @@ class Broker:
             self._order(link, "park", why=park.why)
 
     async def _dial_all(self) -> list[KernelLink]:
-        return await dial_all(self.backend, {*self.links, *self._leaving}, self._context, ROLES[self._kind], self.generation)
+        return await dial_all(self.backend, self.known, self._context, ROLES[self._kind], self.generation)
 
     def _take_on(self, links: Iterable[KernelLink], told: list[Event]) -> None:
         for link in links:
-            if link.kernel_id in {*self.links, *self._leaving} or not self.running:  # registered, or we were stopped, meanwhile
+            if link.kernel_id in self.known or not self.running:  # registered, or we were stopped, meanwhile
                 link.close()
             else:
                 told += self._welcome(link.supervisor, link)

@@ -287,7 +287,7 @@ class KernelLink:
             self._redialling = self._loop.create_task(self._redial(), name=f"redial {self.kernel_id}")
         else:
             self._subscribers = subscribers
-            self._finish("The kernel's supervisor has ended, and the kernel with it.")
+            self._finish(self.supervisor.obituary())
 
     async def _redial(self) -> None:
         """As long as it lives: what it holds stays its own however long it is silent (stopped, or swapped out)."""
@@ -309,7 +309,7 @@ class KernelLink:
                 if waited > SILENCE_SECONDS and not self.silence:
                     self.silence = "its supervisor lives and doesn't answer: is it stopped, or is the machine short of memory?"
                     log.warning("kernel %s: %s", self.kernel_id, self.silence)
-        self._finish("The kernel's supervisor has ended, and the kernel with it.")
+        self._finish(self.supervisor.obituary())
 
     def _finish(self, why: str) -> None:
         self.gone = why

@@ -33,21 +33,23 @@ class Patrol:
 
     def __init__(
         self, backend: Backend, leases: Leases, book: Book, readings: Mapping[str, Reading], who: str,
-        tell: Callable[[Iterable[Event]], None], clock: Callable[[], float],
+        tell: Callable[[Iterable[Event]], None], clock: Callable[[], float], known: Callable[[], set[str]],
     ) -> None:  # fmt: skip
         self._backend, self._leases, self._book, self._readings, self._who = backend, leases, book, readings, who
-        self._tell, self._clock = tell, clock
+        self._tell, self._clock, self._known, self._returns = tell, clock, known, False
         self.foreign: Mapping[str, str] = {}  # GPUs that others lease, and who
 
     # GPUs
 
-    async def inventory(self, ours: Collection[str] | None = None) -> list[Event]:
-        """Take what is free; what the book has to be told of it. ``ours``: GPUs on which our kernels are, None: as the book says."""
-        claim = await self._backend.claim(self._who, set(self._book.devices.owner) if ours is None else ours)
+    async def inventory(self, ours: Collection[str] | None = None, known: set[str] | None = None) -> list[Event]:
+        """Take what is free; what the book has to be told of it. ``ours``: GPUs on which our kernels are, None: as the book says;
+        ``known``: all kernels that answer us."""
+        ours = set(self._book.devices.owner) if ours is None else ours
+        claim = await self._backend.claim(self._who, ours, self._known() if known is None else known)
         return self._changes(claim)
 
     def _changes(self, claim: Claim) -> list[Event]:
-        self.foreign = claim.foreign
+        self.foreign, self._returns = claim.foreign, claim.returns
         told: list[Event] = []
         usable = self._book.devices.usable
         for gpu in claim.gpus:
@@ -55,7 +57,7 @@ class Patrol:
             if gpu.uuid not in self._book.gpus or (ours and not usable(gpu.uuid)):
                 told.append(events.GpuSeen(gpu))
             if not ours and (usable(gpu.uuid) or gpu.uuid not in self._book.gpus):
-                told.append(events.GpuLost(gpu.uuid))  # known, so that nobody takes this for a machine without GPUs
+                told.append(events.GpuLost(gpu.uuid, claim.returns))  # known, so that nobody takes this for a machine without GPUs
         there = {gpu.uuid for gpu in claim.gpus}
         told += [events.GpuLost(uuid) for uuid in self._book.gpus if uuid not in there and usable(uuid)]
         return told
@@ -63,7 +65,7 @@ class Patrol:
     def taken(self, gpus: Iterable[str], message: str) -> list[Event]:
         """A kernel that doesn't answer us is on ``gpus``, as ``message`` says; the next look tells when it has gone."""
         self.foreign = {**self.foreign, **dict.fromkeys(gpus, message)}
-        return [events.GpuLost(uuid) for uuid in gpus]
+        return [events.GpuLost(uuid, self._returns) for uuid in gpus]
 
     async def watch_inventory(self, find: Callable[[], Awaitable[None]]) -> None:
         """``find`` looks for kernels that didn't answer before."""

@@ -20,6 +20,7 @@ class Devices:
     def __init__(self, usage: Usage) -> None:
         self.gpus: dict[str, Gpu] = {}
         self.lost: set[str] = set()
+        self.away: set[str] = set()  # those of the lost that others have for a while
         self.owner: dict[str, KernelRecord] = {}  # uuid: who has the right to it; also for GPUs not seen (yet)
         self._usage = usage
         self._nodes: dict[str, dict[str, Gpu]] = defaultdict(dict)
@@ -40,11 +41,13 @@ class Devices:
             del self._nodes[self.gpus[gpu.uuid].node][gpu.uuid]
         self.gpus[gpu.uuid] = self._nodes[gpu.node][gpu.uuid] = gpu
         self.lost.discard(gpu.uuid)
+        self.away.discard(gpu.uuid)
         self._pools.clear()
         self._freed(gpu.uuid)
 
-    def lose(self, uuid: str) -> None:
+    def lose(self, uuid: str, returns: bool = False) -> None:
         self.lost.add(uuid)
+        (self.away.add if returns else self.away.discard)(uuid)
         self._pools.clear()
         if uuid in self.gpus:
             self._free[self.gpus[uuid].node].pop(uuid, None)
@@ -59,6 +62,10 @@ class Devices:
 
     def usable(self, uuid: str) -> bool:
         return uuid in self.gpus and uuid not in self.lost
+
+    def _possible(self, uuid: str) -> bool:
+        """It may be had, now or later."""
+        return self.usable(uuid) or (uuid in self.away and uuid in self.gpus)
 
     def fixed(self, record: KernelRecord) -> bool:
         """It has GPUs and can't be parked from them."""
@@ -172,13 +179,13 @@ class Devices:
         home = [self.gpus.get(uuid) for uuid in record.home]
         if record.rung is Rung.ANYWHERE and all(gpu and gpu.rung is Rung.ANYWHERE for gpu in home):
             return self._cached(record.node, home[0].flavor)
-        return [frozenset(record.home)] if all(self.usable(uuid) for uuid in record.home) else []
+        return [frozenset(record.home)] if all(self._possible(uuid) for uuid in record.home) else []
 
     def _cached(self, node: str, flavor: str | None) -> list[frozenset[str]]:
         """``flavor``: that one, where states resume anywhere; None: each."""
         key = node, flavor
         if key not in self._pools:
-            gpus = [gpu for gpu in self._nodes[node].values() if gpu.uuid not in self.lost]
+            gpus = [gpu for gpu in self._nodes[node].values() if self._possible(gpu.uuid)]
             if flavor is not None:
                 gpus = [gpu for gpu in gpus if gpu.flavor == flavor and gpu.rung is Rung.ANYWHERE]
             flavors = dict.fromkeys(gpu.flavor for gpu in gpus)

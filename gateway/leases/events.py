@@ -24,9 +24,13 @@ class GpuSeen:
 
 @dataclass(frozen=True)
 class GpuLost:
-    """The device is gone or leased to a foreign broker; who holds it keeps it until it ends, and nobody gets it after."""
+    """The device is gone or leased to a foreign broker; who holds it keeps it until it ends, and nobody gets it after.
+
+    ``returns``: others have it for a while, so that whoever needs it may wait for it.
+    """
 
     uuid: str
+    returns: bool = False
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class Ledger:
         self._inventory_changed()
 
     def _gpu_lost(self, event: events.GpuLost, now: float) -> None:
-        self.devices.lose(event.uuid)
+        self.devices.lose(event.uuid, event.returns)
         self._inventory_changed()
 
     def _inventory_changed(self) -> None:

@@ -36,8 +36,14 @@ class KernelProcess:
         self.info = self._endpoints()
         path.write_text(json.dumps({**self.info, "key": spec.key, "signature_scheme": "hmac-sha256", "kernel_name": spec.name}))
         argv = [arg.replace("{connection_file}", str(path)) for arg in spec.argv]
-        env = {**spec.env, "JPY_PARENT_PID": str(os.getpid()), "ELASTIC_SUPERVISOR": str(self._folder / "magic.sock")}
-        self.child = Child(argv, env, spec.cwd, self._folder / "kernel.log")
+        env = {
+            **(os.environ if spec.inherit_env else {}),
+            **spec.env,
+            "JPY_PARENT_PID": str(os.getpid()),
+            "ELASTIC_SUPERVISOR": str(self._folder / "magic.sock"),
+        }
+        cwd = spec.cwd if spec.fallback_cwd is None or os.path.isdir(spec.cwd) else spec.fallback_cwd
+        self.child = Child(argv, env, cwd, self._folder / "kernel.log")
 
     def respawn(self, argv: Optional[list[str]], env: Optional[dict[str, str]], cwd: Optional[str]) -> None:
         """Start the next process, with whatever has changed."""

@@ -81,6 +81,8 @@ class Spec(_Json):
     env: dict[str, str]
     cwd: str
     key: str  # HMAC key of the Jupyter protocol, also of the link
+    inherit_env: bool = False  # ``env`` is on top of the supervisor's own (a container's, as its image has it)
+    fallback_cwd: str | None = None  # the working folder where ``cwd`` isn't there; None: that is an error
     user: str = ""
     name: str = ""  # kernelspec name
     display: str = ""  # what others see in the queue line, e.g. the notebook's file name

@@ -29,7 +29,7 @@ from .. import __version__
 from ..broker.broker import Broker
 from ..protocol.errors import ElasticError, cause
 from ..provisioner import ElasticProvisioner
-from ..settings import ElasticGateway, Leases, LocalBackend, SimulatedGpu
+from ..settings import ElasticGateway, KubernetesBackend, Leases, LocalBackend, SimulatedGpu
 from . import embed, strict
 from .auth import ElasticIdentityProvider, kept_token
 from .connection import ElasticWebsocketConnection
@@ -44,6 +44,7 @@ OURS = [
     Leases,
     SimulatedGpu,
     LocalBackend,
+    KubernetesBackend,
     ElasticProvisioner,
     ElasticMappingKernelManager,
     ElasticKernelManager,

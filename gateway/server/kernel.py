@@ -176,6 +176,12 @@ class ElasticKernelManager(ServerKernelManager):
         elif not link.state.alive:
             self._give_up(KernelDied(link.state.reason or "The kernel process has ended."))
 
+    def waits(self, why: str) -> None:
+        """What keeps it from starting, as its backend has it."""
+        self.reason = why
+        for websocket in list(self.websockets):
+            websocket.tell_early(why)
+
     def detach(self) -> None:
         """The gateway stops, the kernel does not."""
         self.stop_restarter()

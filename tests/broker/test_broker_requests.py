@@ -167,11 +167,11 @@ def test_all_gpus_are_visible_where_the_admin_wants_that() -> None:
     run(story, gpu("GPU-0"), gpu("GPU-1", rung=Rung.ANYWHERE))
 
 
-def test_a_backend_that_is_not_there_is_a_clear_error() -> None:
+def test_a_backend_that_is_not_set_up_is_a_clear_error() -> None:
     from traitlets.config import Config
 
     class Parent:
         config = Config({"ElasticGateway": {"backend": "kubernetes"}})
 
-    with pytest.raises(SettingError, match=r"ElasticGateway\.backend"):
+    with pytest.raises(SettingError, match=r"KubernetesBackend\.profiles"):
         Broker(Parent(), kind=BROKER)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Set
 
 from gateway.backends.base import Backend, Claim, Supervisor
 from gateway.backends.places import Places
@@ -25,7 +25,7 @@ class FakeBackend(Backend):
         self.asked: list[tuple[int, list[str], float]] = []
         self._numbers = iter(numbers)
 
-    async def start(self, spec: Spec) -> Supervisor:
+    async def start(self, spec: Spec, told: Callable[[str], None] = lambda text: None) -> Supervisor:
         raise NotImplementedError
 
     async def find(self) -> list[Supervisor]:
@@ -40,7 +40,7 @@ class FakeBackend(Backend):
     async def generation(self) -> int:
         return next(self._numbers)
 
-    async def claim(self, who: str, ours: Collection[str] = ()) -> Claim:
+    async def claim(self, who: str, ours: Collection[str] = (), known: Set[str] = frozenset()) -> Claim:
         self.claimed = True
         return Claim(tuple(self.gpus), {uuid: who for uuid, who in self.foreign.items() if uuid not in ours})
 

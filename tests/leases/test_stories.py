@@ -159,13 +159,13 @@ class Stories(RuleBasedStateMachine):
     def everything_arrives_and_works(self, i: int) -> None:
         self.world.settle()
 
-    @rule(i=st.integers(0, 7))
-    def a_gpu_comes_or_goes(self, i: int) -> None:
+    @rule(i=st.integers(0, 7), returns=st.booleans())
+    def a_gpu_comes_or_goes(self, i: int, returns: bool) -> None:
         uuid = list(self.rungs)[i % len(self.rungs)]
         if uuid in self.world.book.devices.lost or uuid not in self.world.book.gpus:
             self.world.tell(GpuSeen(Gpu(uuid, uuid.split("-")[0], rung=self.rungs[uuid])))
         else:
-            self.world.tell(GpuLost(uuid))
+            self.world.tell(GpuLost(uuid, returns))
 
     # what always holds
 

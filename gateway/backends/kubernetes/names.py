@@ -1,0 +1,50 @@
+"""What objects in the cluster are called, and the labels by which they are found. Pure.
+
+The same kernel always gives the same names, so that a crash never makes two of anything. No two users and no two kernels may ever
+share a name, however odd they are called.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+PREFIX = "elastic.jupyter.org"  # of our labels and annotations
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "jupyter-elastic-gateway"
+GATEWAY, KERNEL, USER, ROLE = (f"{PREFIX}/{name}" for name in ("gateway", "kernel", "user", "role"))
+ROLE_KERNEL, ROLE_SLOT = "kernel", "slot"
+
+_NAME_MOST = 63 - len("kernel-")
+
+
+def slug(text: str, most: int = 40) -> str:
+    """A name that may stand in object names, labels and paths; different texts always give different ones.
+
+    Only a text that is such a name already, and not too long, stays as it is.
+    """
+    if len(text) <= most and re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", text) and not re.search(r"--[0-9a-f]{10}$", text):
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:10]
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: most - 12].strip("-")
+    return f"{plain}--{digest}" if plain else f"x--{digest}"
+
+
+def kernel_pod(kernel_id: str) -> str:
+    """Of the kernel's pod, and of its Secret."""
+    return f"kernel-{slug(kernel_id, _NAME_MOST)}"
+
+
+def slot_pod(kernel_id: str, generation: int, number: int) -> str:
+    """Of a slot made for a kernel by the order ``generation.number``."""
+    return f"slot-{slug(kernel_id, 36)}-{generation}-{number}"
+
+
+def selector(gateway: str | None = None, role: str | None = None) -> str:
+    """A label selector for what we manage: of one gateway, of one role."""
+    wanted = {MANAGED_BY: MANAGER, GATEWAY: gateway, ROLE: role}
+    return ",".join(f"{label}={value}" for label, value in wanted.items() if value is not None)
+
+
+def labels(gateway: str, role: str, kernel_id: str, user: str) -> dict[str, str]:
+    return {MANAGED_BY: MANAGER, GATEWAY: gateway, ROLE: role, KERNEL: slug(kernel_id, 63), USER: slug(user or "nobody")}

@@ -1,0 +1,266 @@
+"""Slots: what the scheduler believes of our leases. One small pod a lease, on the kernel's node, that really requests its GPUs.
+
+The book leases units, ``node/resource/number``, as many as a node has; a unit is ours once its slot is bound. A slot is ended only when
+the book says that nobody has its units, never while a kernel that doesn't answer may be on them, and it ends itself only once its GPUs
+are empty. It must never decide who gets a unit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Coroutine, Mapping, Set
+from typing import Any
+
+from ...protocol.errors import ElasticError, LeaseError
+from ...protocol.model import GPU_IN_USE, Gpu, Rung
+from ..base import Claim
+from . import manifests, names, reasons
+from .api import NODES, PODS, KubeApi
+from .errors import ApiConflict, ApiDenied
+from .manifests import Site
+from .news import Pods
+from .profiles import Profile
+from .reasons import Pod
+from .reflector import Reflector
+from .supervisor import PodSupervisor
+
+log = logging.getLogger(__name__)
+
+UNITS = f"{names.PREFIX}/units"  # annotation of a slot: a JSON list
+BIND_SECONDS = 10.0  # after which a slot that the scheduler says nothing about counts as one that can't be had
+TRY_AGAIN_SECONDS = 5.0  # after which a unit that others had is tried again
+_PRODUCT, _MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # labels of NVIDIA's feature discovery
+
+
+class Slots:
+    """Of one gateway. ``simulated``: devices are, so that none has to be reported."""
+
+    def __init__(self, api: KubeApi, pods: Pods, site: Site, profiles: Mapping[str, Profile], simulated: bool) -> None:
+        self._api, self._pods, self._site, self._profiles, self._simulated = api, pods, site, profiles, simulated
+        self._resources = sorted({each.gpu_resource for each in profiles.values() if each.gpu_resource and not each.for_life})
+        self._nodes: Reflector | None = None
+        self._taken: dict[str, tuple[float, str]] = {}  # units that others had: until when that is believed, and what was said
+        self._devices: dict[str, list[str]] = {}  # by slot's uid
+        self._busy: set[str] = set()  # slots that are being made or handed over, by name
+        self._ending: set[str] = set()  # by uid
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, seconds: float) -> None:
+        """Raises ``TimeoutError`` where the nodes can't be listed within so long."""
+        if self._resources:
+            self._nodes = Reflector(self._api, NODES, None)
+            self._nodes.start()
+            await asyncio.wait_for(self._nodes.synced.wait(), seconds)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._nodes is not None:
+            await self._nodes.stop()
+
+    # units
+
+    def claim(self, known: Set[str]) -> Claim:
+        """All units of all nodes. ``known``: the kernels that we can speak with; units of others' slots aren't ours to lease."""
+        now, gpus = time.monotonic(), []
+        foreign = {unit: said for unit, (until, said) in self._taken.items() if until > now}
+        for pod in self._pods.of(names.ROLE_SLOT):
+            if self._kernel_out_of_reach(pod, known):
+                foreign |= dict.fromkeys(_units(pod), f"the kernel of {pod['metadata']['name']}, which doesn't answer")
+        for node in self._nodes.cache.values() if self._nodes is not None else ():
+            for resource in self._resources:
+                gpus += [self._unit(node, resource, number) for number in range(_count(node, resource))]
+        return Claim(tuple(gpus), foreign, returns=True)
+
+    async def acquire(self, supervisor: PodSupervisor, units: tuple[str, ...]) -> list[str]:
+        """Have a slot for exactly these units; what CUDA knows them as. Raises ``LeaseError``, reason ``GPU_IN_USE``, where others have
+        them or the cluster gives none just now."""
+        name = slot_name(units)
+        self._busy.add(name)
+        try:
+            pod = await self._handed_over(name, supervisor) or await self._made(name, supervisor, units)
+            return await self._known(pod, units)
+        except ApiDenied as exc:
+            raise self._not_now(units, f"the cluster gives no more: {exc}") from exc
+        except LeaseError:
+            raise
+        except ElasticError as exc:
+            raise self._not_now(units, f"the cluster doesn't answer: {exc}") from exc
+        finally:
+            self._busy.discard(name)
+
+    def settle(self, owners: Mapping[str, str], known: Set[str]) -> None:
+        """``owners``: who has each unit now. Slots of which nobody has any are ended."""
+        for pod in self._pods.of(names.ROLE_SLOT):
+            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+            if name in self._busy or uid in self._ending or pod["metadata"].get("deletionTimestamp"):
+                continue
+            if any(unit in owners for unit in _units(pod)) or self._kernel_out_of_reach(pod, known):
+                continue
+            self._ending.add(uid)
+            self._do(self._end(name, uid))
+
+    # inside
+
+    async def _handed_over(self, name: str, supervisor: PodSupervisor) -> Pod | None:
+        """A living slot of these units, now of this kernel; None where there is none."""
+        pod = self._pods.get(name)
+        if pod is None or not _lives(pod) or not pod["spec"].get("nodeName") or pod["metadata"]["uid"] in self._ending:
+            return None
+        labels = names.labels(self._site.gateway, names.ROLE_SLOT, supervisor.kernel_id, supervisor.user)
+        owner = manifests.owner_reference({"name": supervisor.place, "uid": supervisor.uid})
+        change = {"metadata": {"uid": pod["metadata"]["uid"], "labels": labels, "ownerReferences": [owner]}}
+        return await self._api.patch(PODS, self._site.namespace, name, change)
+
+    async def _made(self, name: str, supervisor: PodSupervisor, units: tuple[str, ...]) -> Pod:
+        profile = self._profiles[supervisor.profile]
+        owner = {"name": supervisor.place, "uid": supervisor.uid}
+        body = manifests.slot_pod(
+            self._site, profile, name, supervisor.kernel_id, supervisor.user, supervisor.node, len(units), owner
+        )  # fmt: skip
+        body["metadata"]["annotations"][UNITS] = json.dumps(units)
+        until = time.monotonic() + manifests.SLOT_PATIENCE + BIND_SECONDS
+        while True:
+            try:
+                pod = await self._api.create(PODS, self._site.namespace, body)
+                break
+            except ApiConflict:  # the one before is on its way out
+                if time.monotonic() > until:
+                    raise self._not_now(units, f"its last kernel has not left it: see the pod {name}") from None
+                await self._pods.changed(0.2)
+        return await self._bound(pod, units)
+
+    async def _bound(self, pod: Pod, units: tuple[str, ...]) -> Pod:
+        """Once the scheduler has given it its GPUs. Raises ``LeaseError``."""
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        until = time.monotonic() + BIND_SECONDS
+        try:
+            while True:
+                now = self._pods.get(name)
+                if now is not None and now["metadata"]["uid"] == uid:
+                    trouble = reasons.trouble(now)
+                    if now["spec"].get("nodeName") and not (trouble and trouble.final):
+                        return now
+                    if trouble is not None and (trouble.final or not self._leaving(units)):
+                        raise self._not_now(units, f"other pods of the cluster have it ({trouble.message})")
+                if time.monotonic() > until:
+                    raise self._not_now(units, f"the scheduler has not bound the pod {name} within {BIND_SECONDS:g} s")
+                await self._pods.changed(0.5)
+        except BaseException:
+            self._ending.add(uid)
+            self._do(self._end(name, uid, 1.0))
+            raise
+
+    async def _known(self, pod: Pod, units: tuple[str, ...]) -> list[str]:
+        """What the slot says it got; where there is but one to get, at once."""
+        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        if self._simulated:
+            return list(units)
+        if uid in self._devices:
+            return self._devices[uid]
+        node, resource, _ = _split(units[0])
+        of_node = self._nodes.cache.get(("", node)) if self._nodes is not None else None
+        if of_node is not None and _count(of_node, resource) == len(units):
+            return [str(number) for number in range(len(units))]
+        while True:
+            now = self._pods.get(name)
+            trouble = None if now is None else reasons.trouble(now)
+            if now is None or now["metadata"]["uid"] != uid or (trouble is not None and trouble.final):
+                raise self._not_now(units, trouble.message if trouble else f"the pod {name} was deleted")
+            if reasons.running(now):
+                devices = _reported(await self._api.log(self._site.namespace, name, "slot"))
+                if len(devices) == len(units):
+                    self._devices[uid] = devices
+                    return devices
+            await self._pods.changed(0.1)
+
+    async def _end(self, name: str, uid: str, grace: float = manifests.SLOT_PATIENCE + 5) -> None:
+        pause = 0.2
+        while True:
+            try:
+                await self._api.delete(PODS, self._site.namespace, name, uid=uid, grace=max(1, round(grace)))
+                return
+            except ApiConflict:
+                return  # another pod has that name by now
+            except ElasticError as exc:
+                log.warning("the slot %s can't be ended now: %s", name, exc)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 30.0)
+
+    def _leaving(self, units: tuple[str, ...]) -> bool:
+        """A slot of ours on that node is on its way out: what it had is free in a moment."""
+        node = _split(units[0])[0]
+        return any(
+            pod["spec"].get("nodeName") == node and not reasons.over(pod) and not _lives(pod) for pod in self._pods.of(names.ROLE_SLOT)
+        )
+
+    def _kernel_out_of_reach(self, pod: Pod, known: Set[str]) -> bool:
+        """The slot's kernel lives and nobody here can speak with it: it may be on the GPU."""
+        label = pod["metadata"]["labels"].get(names.KERNEL)
+        if label in {names.slug(kernel_id, 63) for kernel_id in known}:
+            return False
+        return any(
+            each["metadata"]["labels"].get(names.KERNEL) == label and not reasons.over(each) for each in self._pods.of(names.ROLE_KERNEL)
+        )
+
+    def _not_now(self, units: tuple[str, ...], why: str) -> LeaseError:
+        until = time.monotonic() + TRY_AGAIN_SECONDS
+        self._taken |= dict.fromkeys(units, (until, why))
+        return LeaseError(why, reason=GPU_IN_USE)
+
+    def _unit(self, node: Pod, resource: str, number: int) -> Gpu:
+        name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
+        memory = labels.get(_MEMORY, "")
+        return Gpu(
+            f"{name}/{resource}/{number}", name, (labels.get(_PRODUCT) or resource.rpartition("/")[2]).lower(),
+            int(memory) << 20 if memory.isdigit() else 0, self._simulated, Rung.ANYWHERE, "as the kernel's own supervisor says",
+        )  # fmt: skip
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def slot_name(units: tuple[str, ...]) -> str:
+    """The same for the same units, so that there is never a second slot of them."""
+    node, resource, _ = _split(units[0])
+    numbers = ",".join(sorted(_split(unit)[2] for unit in units))
+    return f"slot-{names.slug(node)}-{hashlib.sha256(f'{resource} {numbers}'.encode()).hexdigest()[:8]}"
+
+
+def _split(unit: str) -> tuple[str, str, str]:
+    node, _, rest = unit.partition("/")
+    resource, _, number = rest.rpartition("/")
+    return node, resource, number
+
+
+def _units(pod: Pod) -> list[str]:
+    try:
+        return [str(unit) for unit in json.loads(pod["metadata"].get("annotations", {}).get(UNITS, "[]"))]
+    except ValueError:
+        return []
+
+
+def _count(node: Pod, resource: str) -> int:
+    text = str(node.get("status", {}).get("allocatable", {}).get(resource, "0"))
+    return int(text) if text.isdigit() else 0
+
+
+def _lives(pod: Pod) -> bool:
+    return not reasons.over(pod) and not pod["metadata"].get("deletionTimestamp")
+
+
+def _reported(text: str) -> list[str]:
+    """The devices that a slot names in its first line of JSON, [] where it hasn't yet."""
+    for line in text.splitlines():
+        try:
+            said = json.loads(line)
+            return [str(device) for device in said["gpus"]]
+        except (ValueError, KeyError, TypeError):
+            continue
+    return []

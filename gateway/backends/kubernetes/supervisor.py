@@ -1,0 +1,84 @@
+"""The supervisor of one kernel as the cluster shows it: a pod, and the Secret that says how to reach it.
+
+It must never ask the cluster where an answer is expected at once: what it knows, the watch has told it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.errors import SupervisorLost
+from ..base import LinkKeys, Supervisor
+from . import reasons
+from .manifests import LINK_PORT
+from .reasons import Pod
+
+if TYPE_CHECKING:
+    from .cluster import KubernetesCluster
+
+END_SECONDS = 20.0  # beyond its grace, for the cluster to end a pod
+
+
+class PodSupervisor(Supervisor):
+    """Made from a running pod and its Secret's two parts. Raises ``SupervisorLost`` where something of it is missing."""
+
+    def __init__(self, cluster: KubernetesCluster, pod: Pod, spec: Mapping[str, Any], owner: Mapping[str, Any]) -> None:
+        try:
+            ip = pod["status"]["podIP"]
+            self.node = str(pod["spec"]["nodeName"])
+            self.kernel_id, self.key = str(spec["kernel_id"]), str(spec["key"])
+            self.user, self.name, self.owner = str(spec["user"]), str(spec["name"]), str(spec["owner"])
+            self.display, self.metadata = str(spec["display"]), dict(spec["metadata"])
+            self.connection = {
+                "transport": "tcp", "ip": ip, **{f"{name}_port": port for name, port in spec["ports"].items()},
+                "signature_scheme": "hmac-sha256", "curve_publickey": spec["curve_publickey"],
+                "curve_secretkey": spec["curve_secretkey"],
+            }  # fmt: skip
+            self.link_keys = LinkKeys(
+                server=spec["link_curve"]["publickey"], public=spec["link_curve"]["client"], secret=owner["secretkey"]
+            )
+            self.profile = str(owner["profile"])
+        except (KeyError, TypeError, AttributeError) as exc:
+            raise SupervisorLost(f"the pod {pod['metadata']['name']} or its Secret lacks {exc}: it can't be reached") from None
+        self.link_address = f"tcp://{f'[{ip}]' if ':' in ip else ip}:{LINK_PORT}"
+        self.place, self.uid = str(pod["metadata"]["name"]), str(pod["metadata"]["uid"])
+        self._cluster, self._pod = cluster, pod
+
+    @property
+    def pod(self) -> Pod | None:
+        """As the watch has it; None where it has gone."""
+        pod = self._cluster.pod(self.place)
+        if pod is None or pod["metadata"]["uid"] != self.uid:
+            return None
+        self._pod = pod
+        return pod
+
+    def alive(self) -> bool:
+        pod = self.pod
+        return pod is not None and not reasons.over(pod)
+
+    def obituary(self) -> str:
+        pod = self.pod
+        trouble = reasons.trouble(pod or self._pod)
+        if trouble is not None and trouble.final:
+            return f"{trouble.message} The kernel is gone, with what was in its memory."
+        return f"The kernel's pod was deleted in the cluster. {super().obituary()}" if pod is None else super().obituary()
+
+    def last_words(self) -> str:
+        return ""
+
+    async def end(self, grace: float) -> None:
+        """Raises ``ApiUnavailable`` where the cluster can't be asked: then the pod goes on, and so does its kernel."""
+        await self._cluster.delete_pod(self.place, self.uid, grace)
+        await gone(lambda: not self.alive(), grace + END_SECONDS)
+
+
+async def gone(over: Callable[[], bool], seconds: float) -> bool:
+    """Whether ``over`` came true within so many seconds."""
+    for _ in range(int(seconds / 0.05)):
+        if over():
+            return True
+        await asyncio.sleep(0.05)
+    return False
