@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Set
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 
 from gateway.backends.base import Backend, Claim, Supervisor
 from gateway.backends.places import Places
-from gateway.protocol.errors import SupervisorLost
-from gateway.protocol.model import Gpu, Rung, Spec
+from gateway.protocol.errors import LeaseError, SupervisorLost
+from gateway.protocol.model import GPU_IN_USE, Gpu, Rung, Spec
 
 
 def gpu(uuid: str = "GPU-0", simulated: bool = True, rung: Rung = Rung.ANYWHERE) -> Gpu:
@@ -22,6 +23,9 @@ class FakeBackend(Backend):
         self.places = places
         self.claimed = False
         self.used = False
+        self.acquired: list[tuple[str, tuple[str, ...]]] = []
+        self.slots: dict[tuple[str, ...], str] = {}
+        self.slow, self.taken, self.returns = False, "", False
         self.asked: list[tuple[int, list[str], float]] = []
         self._numbers = iter(numbers)
 
@@ -42,7 +46,19 @@ class FakeBackend(Backend):
 
     async def claim(self, who: str, ours: Collection[str] = (), known: Set[str] = frozenset()) -> Claim:
         self.claimed = True
-        return Claim(tuple(self.gpus), {uuid: who for uuid, who in self.foreign.items() if uuid not in ours})
+        return Claim(tuple(self.gpus), {uuid: who for uuid, who in self.foreign.items() if uuid not in ours}, self.returns)
+
+    async def acquire(self, supervisor: Supervisor, gpus: tuple[str, ...]) -> list[str]:
+        self.acquired.append((supervisor.kernel_id, gpus))
+        while self.slow:
+            await asyncio.sleep(0.001)
+        if self.taken:
+            raise LeaseError(self.taken, reason=GPU_IN_USE)
+        self.slots[gpus] = supervisor.kernel_id
+        return [f"real-{uuid}" for uuid in gpus]
+
+    def settle(self, owners: Mapping[str, str], known: Set[str]) -> None:
+        self.slots = {gpus: kernel for gpus, kernel in self.slots.items() if any(uuid in owners for uuid in gpus)}
 
     def unclaim(self) -> None:
         self.claimed = False

@@ -1,0 +1,99 @@
+"""Where GPUs are accounted for elsewhere: a grant is told to the kernel once it is true there."""
+
+from __future__ import annotations
+
+from gateway.protocol.model import Phase
+from tests.broker.world import World, run
+from tests.doubles.fake_backend import gpu
+
+
+def slots(story):
+    async def with_slots(world: World) -> None:
+        world.backend.direct, world.backend.returns = False, True
+        await story(world)
+
+    return with_slots
+
+
+def test_a_kernel_is_told_of_its_gpu_only_once_that_is_its_own_and_by_the_devices_name() -> None:
+    @slots
+    async def story(world: World) -> None:
+        world.backend.slow = True
+        kernel = await world.kernel()
+        kernel.want()
+        await world.until(lambda: bool(world.backend.acquired))
+        assert kernel.orders == []
+        assert world.lease()["phase"] == "RESUMING"
+        world.passes(60.0)
+        world.broker._patrol.find_lost_orders()
+        assert world.lease()["phase"] == "RESUMING", "it takes as long as it takes"
+        world.backend.slow = False
+        await world.phase(kernel, Phase.HOLDING)
+        assert (kernel.orders[0]["gpus"], kernel.orders[0]["devices"]) == (["GPU-0"], ["real-GPU-0"])
+        assert world.backend.slots == {("GPU-0",): "k1"}
+
+    run(story)
+
+
+def test_what_is_left_goes_back_where_nobody_waits_and_is_handed_over_where_somebody_does() -> None:
+    @slots
+    async def story(world: World) -> None:
+        one, two = await world.kernel("k1"), await world.kernel("k2", "bob")
+        one.want()
+        await world.phase(one, Phase.HOLDING)
+        two.want()
+        await world.phase(two, Phase.HOLDING)
+        assert world.backend.slots == {("GPU-0",): "k2"}
+        await world.broker.release("k2")
+        await world.phase(two, Phase.PARKED)
+        await world.until(lambda: world.backend.slots == {})
+
+    run(story)
+
+
+def test_a_gpu_that_others_have_is_waited_for_and_had_when_it_comes_back() -> None:
+    @slots
+    async def story(world: World) -> None:
+        world.backend.taken = "other pods of the cluster have it"
+        world.broker._patrol._returns = True
+        kernel = await world.kernel()
+        kernel.want()
+        await world.until(lambda: any(order["do"] == "queue" for order in kernel.orders))
+        assert [order["do"] for order in kernel.orders] == ["queue"], "no error: it waits"
+        assert kernel.orders[-1]["holders"] == ["other pods of the cluster have it"]
+        world.backend.taken = ""
+        world.broker._tell(await world.broker._patrol.inventory())
+        await world.phase(kernel, Phase.HOLDING)
+
+    run(story)
+
+
+def test_of_two_gpus_the_free_one_is_had_where_others_have_the_first() -> None:
+    @slots
+    async def story(world: World) -> None:
+        world.backend.foreign = {"GPU-0": "others"}
+        world.broker._tell(await world.broker._patrol.inventory())
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        assert kernel.orders[0]["gpus"] == ["GPU-1"]
+
+    run(story, gpu("GPU-0"), gpu("GPU-1"))
+
+
+def test_a_kernel_that_ends_while_its_gpu_is_on_its_way_leaves_nothing() -> None:
+    @slots
+    async def story(world: World) -> None:
+        world.backend.slow = True
+        kernel = await world.kernel()
+        kernel.want()
+        await world.until(lambda: bool(world.backend.acquired))
+        world.broker.remove("k1")
+        world.backend.slow = False
+        other = await world.kernel("k2", "bob")
+        other.want()
+        await world.phase(other, Phase.HOLDING)
+        await world.until(lambda: world.backend.slots == {("GPU-0",): "k2"})
+        assert kernel.orders == []
+
+    run(story)
