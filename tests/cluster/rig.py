@@ -1,0 +1,95 @@
+"""A gateway on this machine whose kernels are pods of the tests' cluster, and what its tests ask of the cluster."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.backends.kubernetes import names
+from tests.cluster.cluster import Cluster
+from tests.cluster.images import KERNEL, build_image
+from tests.integration.machine import REPOSITORY, Machine, until
+from tests.integration.serving import Gateway
+
+GATEWAY_IMAGE = "localhost/elastic-gateway:test"
+RESOURCE = "nvidia.com/gpu"
+
+PROFILES: dict[str, dict[str, Any]] = {
+    "default": {"cpu": "10m", "memory": "256Mi"},
+    "gpu": {"cpu": "10m", "memory": "256Mi", "gpu_resource": RESOURCE},
+    "life": {"cpu": "10m", "memory": "256Mi", "gpu_resource": RESOURCE, "gpu_sees": "life"},
+    "huge": {"cpu": "900", "memory": "256Mi"},
+    "no-image": {"image": "localhost/there-is-no-such-image:1", "cpu": "10m", "memory": "256Mi"},
+    "small": {"cpu": "10m", "memory": "96Mi"},
+}
+
+
+class PodGateway(Gateway):
+    """``cluster`` and ``namespace``: where its kernels are."""
+
+    def __init__(self, machine: Machine, cluster: Cluster, namespace: str, *settings: str, simulated: int | None = 1, **leases: Any) -> None:
+        self.cluster, self.namespace = cluster, namespace
+        profiles = {name: {"image": KERNEL, "pull_policy": "Never", **fields} for name, fields in PROFILES.items()}
+        machine.configure(
+            ElasticGateway={"backend": "kubernetes", "simulated_gpus": simulated},
+            SimulatedGpu={"park_seconds": 0.05},
+            Leases={"min_hold": 0.0, **leases},
+            KubernetesBackend={
+                "namespace": namespace, "kubeconfig": str(cluster.kubeconfig), "code_image": GATEWAY_IMAGE, "pull_policy": "Never",
+                "profiles": profiles,
+            },
+        )  # fmt: skip
+        for name in profiles:
+            config = {"profile": name, **({} if name in ("gpu", "life") else {"gpus": 0})}
+            machine.variant(name, metadata={"kernel_provisioner": {"provisioner_name": "elastic-provisioner", "config": config}})
+        super().__init__(machine, *settings)
+
+    def pods(self, role: str) -> list[dict[str, Any]]:
+        return self.cluster.get("pods", "-n", self.namespace, "-l", names.selector(role=role))["items"]
+
+    def secrets(self) -> list[str]:
+        selector = names.selector(role=names.ROLE_KERNEL)
+        return [each["metadata"]["name"] for each in self.cluster.get("secrets", "-n", self.namespace, "-l", selector)["items"]]
+
+    def end(self) -> None:
+        """With all kernels; nothing is left of them."""
+        if self.process.poll() is None:
+            self.call("POST", "/api/shutdown", json={"kernels": True})
+            self.process.wait(60)
+
+
+@pytest.fixture(scope="session")
+def gateway_image(_session_cluster: Cluster) -> str:
+    """Our own image, built from the repository and brought onto the nodes."""
+    archive = build_image(REPOSITORY / "images/gateway/Dockerfile", GATEWAY_IMAGE, context=REPOSITORY)
+    _session_cluster.import_image(archive)
+    return GATEWAY_IMAGE
+
+
+@pytest.fixture
+def pod_machine() -> Iterator[Machine]:
+    machine = Machine(Path(tempfile.mkdtemp(prefix="eg", dir="/tmp")))
+    yield machine
+    machine.clean()
+
+
+@pytest.fixture
+def pods(cluster: Cluster, namespace: str, gateway_image: str, pod_machine: Machine) -> Iterator[PodGateway]:
+    """A gateway with a namespace of its own."""
+    gateway = PodGateway(pod_machine, cluster, namespace)
+    yield gateway
+    gateway.end()
+
+
+@pytest.fixture
+def one_gpu(cluster: Cluster) -> Iterator[str]:
+    """One GPU on the first node and none on the second; the first node's name."""
+    cluster.node(0).patch_capacity(RESOURCE, 1)
+    name = cluster.node(0).name
+    until(lambda: cluster.get("node", name)["status"]["allocatable"].get(RESOURCE) == "1")
+    yield name
+    cluster.node(0).patch_capacity(RESOURCE, 0)
