@@ -31,7 +31,9 @@ PROFILES: dict[str, dict[str, Any]] = {
 class PodGateway(Gateway):
     """``cluster`` and ``namespace``: where its kernels are."""
 
-    def __init__(self, machine: Machine, cluster: Cluster, namespace: str, *settings: str, simulated: int | None = 1, **leases: Any) -> None:
+    def __init__(
+        self, machine: Machine, cluster: Cluster, namespace: str, *settings: str, simulated: int | None = 1, **leases: Any
+    ) -> None:  # fmt: skip
         self.cluster, self.namespace = cluster, namespace
         profiles = {name: {"image": KERNEL, "pull_policy": "Never", **fields} for name, fields in PROFILES.items()}
         machine.configure(

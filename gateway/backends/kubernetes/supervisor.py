@@ -36,7 +36,7 @@ class PodSupervisor(Supervisor):
                 "signature_scheme": "hmac-sha256", "curve_publickey": spec["curve_publickey"],
                 "curve_secretkey": spec["curve_secretkey"],
             }  # fmt: skip
-            self.link_keys = LinkKeys(
+            self.link_curve = LinkKeys(
                 server=spec["link_curve"]["publickey"], public=spec["link_curve"]["client"], secret=owner["secretkey"]
             )
             self.profile = str(owner["profile"])

@@ -1,0 +1,3 @@
+"""Fixtures of the tests whose kernels are pods."""
+
+from tests.cluster.rig import gateway_image, one_gpu, pod_machine, pods  # noqa: F401 - fixtures
