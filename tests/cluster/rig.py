@@ -68,7 +68,8 @@ class PodGateway(Gateway):
 def gateway_image(_session_cluster: Cluster) -> str:
     """Our own image, built from the repository and brought onto the nodes."""
     archive = build_image(REPOSITORY / "images/gateway/Dockerfile", GATEWAY_IMAGE, context=REPOSITORY)
-    _session_cluster.import_image(archive)
+    with _session_cluster.turn(alone=False):
+        _session_cluster.import_image(archive)
     return GATEWAY_IMAGE
 
 
