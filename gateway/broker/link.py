@@ -338,7 +338,10 @@ class KernelLink:
     def _put(self, frames: list[Part]) -> None:
         if self._socket is None:
             return
-        self._socket.send_multipart(frames, zmq.NOBLOCK)
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.Again:  # nobody is at the other end any more, and the monitor will say so: as if it had been lost on the way
+            return
         self._read_soon()  # sending may have used up the descriptor's signal that something can be read
 
     def _read_soon(self) -> None:

@@ -91,7 +91,7 @@ class Proxy:
     def announce(self) -> None:
         """Tell the world, in one step, that this kernel is here. From now on signals are for the loop. Raises ``OSError``."""
         self.process.prepare(self.front.connection)
-        signals = wakeup(lambda: self.reactor.call_later(0, self.end))
+        signals = wakeup(lambda: self.reactor.call_later(0, self._told_to_end))
         self.reactor.add(signals, lambda: os.read(signals, 64))
         Orphans(self.reactor, lambda: self.process.child.pid if self.process.child else None).watch()
         new = self.folder / "supervisor.new"
@@ -113,6 +113,11 @@ class Proxy:
         self.back.close()
         self.device.close()
         self.context.term()
+
+    def _told_to_end(self) -> None:
+        """By a signal: from the gateway, which has told the notebooks, or from a machine or cluster that takes the kernel away."""
+        self.apply(self.gate.gone("The kernel was told to end (SIGTERM). What was in its memory is gone.", asked=False))
+        self.end()
 
     def end(self, grace: float = GRACE) -> None:
         """End the kernel, politely for ``grace`` seconds, and then this process."""

@@ -260,7 +260,7 @@ def _reported(text: str) -> list[str]:
     for line in text.splitlines():
         try:
             said = json.loads(line)
-            return [str(device) for device in said["gpus"]]
+            return [str(device) for device in said["devices"]]
         except (ValueError, KeyError, TypeError):
             continue
     return []
