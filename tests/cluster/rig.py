@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ from tests.integration.machine import REPOSITORY, Machine, until
 from tests.integration.serving import Gateway
 
 GATEWAY_IMAGE = "localhost/elastic-gateway:test"
-RESOURCE = "nvidia.com/gpu"
+NODE = 1  # where GPUs are
 
 PROFILES: dict[str, dict[str, Any]] = {
     "default": {"cpu": "10m", "memory": "256Mi"},
-    "gpu": {"cpu": "10m", "memory": "256Mi", "gpu_resource": RESOURCE},
-    "life": {"cpu": "10m", "memory": "256Mi", "gpu_resource": RESOURCE, "gpu_sees": "life"},
+    "gpu": {"cpu": "10m", "memory": "256Mi", "gpus": 2},
+    "life": {"cpu": "10m", "memory": "256Mi", "gpu_sees": "life"},
     "huge": {"cpu": "900", "memory": "256Mi"},
     "no-image": {"image": "localhost/there-is-no-such-image:1", "cpu": "10m", "memory": "256Mi"},
     "small": {"cpu": "10m", "memory": "96Mi"},
@@ -35,7 +36,11 @@ class PodGateway(Gateway):
         self, machine: Machine, cluster: Cluster, namespace: str, *settings: str, simulated: int | None = 1, **leases: Any
     ) -> None:  # fmt: skip
         self.cluster, self.namespace = cluster, namespace
+        self.resource = gpu_resource(namespace)
         profiles = {name: {"image": KERNEL, "pull_policy": "Never", **fields} for name, fields in PROFILES.items()}
+        for name in ("gpu", "life"):
+            here = {"kubernetes.io/hostname": f"node-{NODE}"}
+            profiles[name] |= {"gpu_resource": self.resource, "node_selector": here}
         machine.configure(
             ElasticGateway={"backend": "kubernetes", "simulated_gpus": simulated},
             SimulatedGpu={"park_seconds": 0.05},
@@ -89,10 +94,31 @@ def pods(cluster: Cluster, namespace: str, gateway_image: str, pod_machine: Mach
 
 
 @pytest.fixture
-def one_gpu(cluster: Cluster) -> Iterator[str]:
-    """One GPU on the first node and none on the second; the first node's name."""
-    cluster.node(0).patch_capacity(RESOURCE, 1)
-    name = cluster.node(0).name
-    until(lambda: cluster.get("node", name)["status"]["allocatable"].get(RESOURCE) == "1")
-    yield name
-    cluster.node(0).patch_capacity(RESOURCE, 0)
+def one_gpu(cluster: Cluster, namespace: str) -> Iterator[None]:
+    """One GPU of the test's own kind on one node."""
+    with gpus(cluster, namespace, 1):
+        yield
+
+
+@contextmanager
+def gpus(cluster: Cluster, namespace: str, count: int) -> Iterator[None]:
+    node, resource = cluster.node(NODE), gpu_resource(namespace)
+    node.patch_capacity(resource, count)
+    until(lambda: cluster.get("node", node.name)["status"]["allocatable"].get(resource) == str(count))
+    yield
+    node.patch_capacity(resource, 0)
+
+
+def gpu_resource(namespace: str) -> str:
+    """Each test's GPUs are a resource of their own, as the cluster may be shared."""
+    return f"example.com/{namespace}"
+
+
+def foreign_pod(namespace: str, name: str = "foreign") -> dict[str, Any]:
+    """Somebody else's pod that needs a GPU."""
+    gpu = {"limits": {gpu_resource(namespace): "1"}}
+    container = {"name": "main", "image": KERNEL, "imagePullPolicy": "Never", "command": ["sleep", "600"], "resources": gpu}
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 1},
+    }  # fmt: skip

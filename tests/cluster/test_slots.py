@@ -1,0 +1,174 @@
+"""Each lease is a slot that the scheduler believes: what isn't leased is free for anybody in the cluster."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from gateway.backends.kubernetes import names
+from tests.cluster.rig import NODE, PodGateway, foreign_pod, gpus
+from tests.integration.machine import until
+from tests.integration.serving import GPU, Browser
+
+pytestmark = pytest.mark.usefixtures("one_gpu")
+
+
+def phase(gateway: PodGateway, name: str) -> str:
+    return str(gateway.cluster.get("pod", name, "-n", gateway.namespace)["status"].get("phase"))
+
+
+def slots(gateway: PodGateway) -> list[dict[str, Any]]:
+    """Those that are not on their way out."""
+    return [pod for pod in gateway.pods(names.ROLE_SLOT) if not pod["metadata"].get("deletionTimestamp")]
+
+
+def owner(slot: dict[str, Any]) -> str:
+    return str(slot["metadata"]["labels"][names.KERNEL])
+
+
+def started(browser: Browser, code: str) -> str:
+    cell = browser.begin(code)
+    browser.wait(lambda m: m["parent"] == cell and m["type"] == "stream")
+    return cell
+
+
+def test_a_lease_is_a_bound_slot_on_the_kernels_node_and_goes_back_when_it_ends(pods: PodGateway) -> None:
+    with pods.kernel("gpu", KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        assert browser.run("1 + 1").status == "ok"
+        assert slots(pods) == [], "a cell that needs no GPU takes none"
+        done = browser.run(GPU + "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
+        assert done.status == "ok"
+        [slot] = slots(pods)
+        assert slot["spec"]["nodeName"] == f"node-{NODE}"
+        assert slot["spec"]["containers"][0]["resources"]["requests"][pods.resource] == "1"
+        assert owner(slot) == kernel.id
+        assert slot["metadata"]["ownerReferences"][0]["name"] == names.kernel_pod(kernel.id)
+        assert pods.gpu()["gpus"][0]["node"] == f"node-{NODE}"
+        assert kernel.lease["gpus"] == [pods.gpu()["gpus"][0]["uuid"]]
+        assert pods.call("POST", f"/api/gpu/kernels/{kernel.id}/release").ok
+        until(lambda: slots(pods) == [])
+        assert browser.run(GPU + "print('back')").out == "back\n"
+    until(lambda: pods.pods(names.ROLE_SLOT) == [])
+
+
+def test_two_kernels_share_one_gpu_by_handing_their_slot_over(pods: PodGateway) -> None:
+    with pods.kernel("gpu", KERNEL_USERNAME="ada") as one, pods.kernel("gpu", KERNEL_USERNAME="bob") as two:
+        browsers = {kernel.id: kernel.open() for kernel in (one, two)}
+        assert browsers[one.id].run(GPU + "v = 1").status == "ok"
+        uid = slots(pods)[0]["metadata"]["uid"]
+        cell = started(browsers[one.id], GPU + "import time; print('on', flush=True); time.sleep(3)")
+        waits = browsers[two.id].begin(GPU + "print('mine')")
+        until(lambda: pods.gpu()["queue"])
+        assert [owner(slot) for slot in slots(pods)] == [one.id]
+        assert browsers[one.id].finish(cell).status == "ok"
+        assert browsers[two.id].finish(waits).out == "mine\n"
+        until(lambda: [owner(slot) for slot in slots(pods)] == [two.id])
+        assert slots(pods)[0]["metadata"]["uid"] == uid, "handed over, not made anew"
+        assert browsers[one.id].run(GPU + "print(v)").out == "1\n", "its state came back"
+        owners = {each["name"] for each in slots(pods)[0]["metadata"]["ownerReferences"]}
+        assert owners == {names.kernel_pod(one.id)}
+
+
+def test_a_foreign_pod_gets_the_gpu_once_the_kernel_has_given_it_back_and_the_kernel_waits_for_it_then(pods: PodGateway) -> None:
+    with pods.kernel("gpu") as kernel:
+        browser = kernel.open()
+        assert browser.run(GPU + "1").status == "ok"
+        pods.cluster.apply(foreign_pod(pods.namespace), namespace=pods.namespace)
+        until(lambda: "Insufficient" in json.dumps(pods.cluster.get("pod", "foreign", "-n", pods.namespace)["status"]))
+        assert pods.call("POST", f"/api/gpu/kernels/{kernel.id}/release").ok
+        until(lambda: phase(pods, "foreign") == "Running")
+        waits = browser.begin(GPU + "print('at last')")
+        told = browser.wait(lambda m: m["parent"] == waits and "other pods" in json.dumps(m["content"]))
+        assert told["type"] in ("display_data", "update_display_data")
+        assert slots(pods) == []
+        pods.cluster.kubectl("delete", "pod", "foreign", "-n", pods.namespace, "--wait=false")
+        assert browser.finish(waits).out == "at last\n"
+
+
+def test_an_interrupt_ends_the_wait_for_other_pods(pods: PodGateway) -> None:
+    pods.cluster.apply(foreign_pod(pods.namespace), namespace=pods.namespace)
+    until(lambda: phase(pods, "foreign") == "Running")
+    with pods.kernel("gpu") as kernel:
+        browser = kernel.open()
+        browser.run("1")
+        waits = browser.begin(GPU + "1")
+        browser.wait(lambda m: m["parent"] == waits and "other pods" in json.dumps(m["content"]))
+        kernel.call("POST", "/interrupt")
+        assert browser.finish(waits).ename == "KeyboardInterrupt"
+        assert browser.run("print('goes on')").out == "goes on\n"
+
+
+def test_a_gateway_that_is_killed_leaves_leases_and_slots_as_they_are(pods: PodGateway) -> None:
+    kernel = pods.kernel("gpu")
+    browser = kernel.open()
+    browser.run(GPU + "v = 1")
+    held, uid = kernel.lease["gpus"], slots(pods)[0]["metadata"]["uid"]
+    other = pods.kernel("gpu")
+    other.open().run("w = 2")
+    pods.stop(signal.SIGKILL)
+    pods.start()
+    assert kernel.lease["gpus"] == held
+    assert [slot["metadata"]["uid"] for slot in slots(pods)] == [uid]
+    assert other.open().run(GPU + "print(w)").out == "2\n"
+    assert kernel.open().run(GPU + "print(v)").out == "1\n"
+
+
+def test_a_slot_that_a_killed_gateway_left_without_a_lease_is_ended(pods: PodGateway) -> None:
+    kernel = pods.kernel("gpu")
+    kernel.open().run(GPU + "v = 1")
+    pods.stop(signal.SIGKILL)
+    pods.cluster.kubectl("delete", "pod", names.kernel_pod(kernel.id), "-n", pods.namespace, "--grace-period=1")
+    pods.start()
+    until(lambda: pods.pods(names.ROLE_SLOT) == [])
+
+
+def test_several_gpus_are_one_slot(pods: PodGateway) -> None:
+    with gpus(pods.cluster, pods.namespace, 2), pods.kernel("gpu", KERNEL_GPUS="2") as both, pods.kernel("gpu") as one:
+        until(lambda: len(pods.gpu()["gpus"]) == 2)
+        assert both.open().run(GPU + "v = 1").status == "ok"
+        [slot] = slots(pods)
+        assert slot["spec"]["containers"][0]["resources"]["requests"][pods.resource] == "2"
+        assert one.open().run(GPU + "print('one')").out == "one\n"
+        until(lambda: [owner(each) for each in slots(pods)] == [one.id])
+        assert both.open().run(GPU + "print(v)").out == "1\n"
+
+
+def test_a_kernel_for_life_keeps_its_gpu_and_needs_no_slot(pods: PodGateway) -> None:
+    with pods.kernel("life") as kernel:
+        assert kernel.open().run(GPU + "print('held')").out == "held\n"
+        assert slots(pods) == []
+        [pod] = pods.pods(names.ROLE_KERNEL)
+        assert pod["spec"]["containers"][0]["resources"]["limits"][pods.resource] == "1"
+
+
+def test_at_every_moment_at_most_one_slot_is_bound_and_one_kernel_computes(pods: PodGateway) -> None:
+    seen: list[tuple[int, int]] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            bound = [pod for pod in pods.pods(names.ROLE_SLOT) if pod["spec"].get("nodeName") and pod["status"]["phase"] != "Succeeded"]
+            holding = [lease for lease in pods.gpu()["leases"] if lease["executing"]]
+            seen.append((len(bound), len(holding)))
+            time.sleep(0.1)
+
+    witness = threading.Thread(target=look)
+    witness.start()
+    try:
+        with pods.kernel("gpu", KERNEL_USERNAME="ada") as one, pods.kernel("gpu", KERNEL_USERNAME="bob") as two:
+            browsers = [one.open(), two.open()]
+            for _ in range(6):
+                cells = [browser.begin(GPU + "import time; time.sleep(.2); print('ran')") for browser in browsers]
+                assert [browser.finish(cell).out for browser, cell in zip(browsers, cells, strict=True)] == ["ran\n", "ran\n"]
+    finally:
+        over.set()
+        witness.join()
+    assert len(seen) > 10
+    assert max(bound for bound, _ in seen) == 1
+    assert max(holding for _, holding in seen) <= 1
