@@ -394,6 +394,13 @@ class KubernetesBackend(Launching):
 
     default_profile = Unicode("default", help="The profile of kernelspecs that name none. Default `default`.").tag(config=True)
 
+    foreign_pods = Bool(
+        True,
+        help="""Whether pods of others that wait for a GPU count like kernels that wait, so that idle kernels give theirs back at once.
+        True, the default; it needs the right to list pods in all namespaces, without which it is as False: then they wait for
+        idle_timeout.""",
+    ).tag(config=True)
+
     connect_timeout = Seconds(30.0, min=1, help="Seconds within which the cluster must answer when the gateway starts. Default 30.").tag(
         config=True
     )

@@ -67,6 +67,15 @@ class Claim:
     returns: bool = False  # what others have comes back by and by: whoever needs it may wait
 
 
+@dataclass(frozen=True)
+class Foreign:
+    """Somebody who is no kernel of ours and waits for ``count`` GPUs, on any of ``nodes``."""
+
+    name: str
+    count: int
+    nodes: tuple[str, ...]
+
+
 class Backend(ABC):
     """A place where supervisors run. ``places``: where processes of this machine meet, None where there are none to meet.
 
@@ -77,6 +86,7 @@ class Backend(ABC):
     places: Places | None = None
     remote = False
     direct = True
+    on_foreign: Callable[[tuple[Foreign, ...]], None] | None = None  # set by the broker; told of all of them at each change
     lock_dir: str | None = None  # where this machine's supervisors lock the GPUs that their kernels are on
 
     @abstractmethod

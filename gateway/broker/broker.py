@@ -18,13 +18,13 @@ import zmq
 from traitlets.config import Config, Configurable
 
 from ..backends import make_backend
-from ..backends.base import Backend, Supervisor
+from ..backends.base import Backend, Foreign, Supervisor
 from ..backends.local import user_name
 from ..leases import events
 from ..leases.book import Book
 from ..leases.events import Command, Deny, Event, Grant, Park, Place
 from ..protocol.errors import ElasticError, ExecutingError, ImpossibleRequest, LeaseError, StaleOrderError, SupervisorLost
-from ..protocol.model import GPU_IN_USE, KernelState, Rung
+from ..protocol.model import GPU_IN_USE, KernelState, Phase, Rung
 from ..settings import ElasticGateway, Leases, SimulatedGpu
 from .adoption import dial_all
 from .desk import Desk
@@ -73,6 +73,7 @@ class Broker:
         self._wall = time.time() - clock()
         self._readings: dict[str, Reading] = {}
         self._leaving: set[str] = set()
+        self._foreign: dict[str, str] = {}  # who waits and is no kernel of ours, and on which node
         self.on_found: Callable[[Supervisor, KernelLink], None] | None = None  # told of our own kernels that answer only now
         self._dials: dict[str, int] = {}
         self._epoch = 0
@@ -101,6 +102,7 @@ class Broker:
             told = await self._patrol.inventory(ours, {link.kernel_id for link in links})
             self.running = True
             self._take_on(links, told)
+            self.backend.on_foreign = self._foreign_waits
             if self._desk is not None:
                 await self._desk.open()
         except BaseException:
@@ -198,7 +200,8 @@ class Broker:
     def snapshot(self) -> dict[str, Any]:
         """``GET /api/gpu``: gpus, leases, queue, generation."""
         alarms = {kernel_id: self.links[kernel_id].silence or each.state.lease.alarm for kernel_id, each in self._readings.items()}
-        return snapshot(self.book, self.generation, self._clock(), self._wall, alarms)
+        picture = snapshot(self.book, self.generation, self._clock(), self._wall, alarms)
+        return {**picture, "leases": [lease for lease in picture["leases"] if lease["kernel_id"] not in self._foreign]}
 
     def subscribe(self, callback: Callable[[str, Any], None]) -> Callable[[], None]:
         """Call ``callback(name, value)`` for each change of the snapshot: ``lease``, ``lease_gone``, ``queue``, ``gpus``. Returns
@@ -278,6 +281,18 @@ class Broker:
         gpus = (self.book.gpus.get(uuid) for uuid in state.lease.gpus)
         return [events.GpuSeen(replace(gpu, rung=Rung.EXCLUSIVE, reason=state.lease.answer_message)) for gpu in gpus if gpu is not None]
 
+    def _foreign_waits(self, pods: tuple[Foreign, ...]) -> None:
+        """Others count like kernels that wait, each like a new user. What the book grants them is given back, and they take it."""
+        waits = {pod.name: pod for pod in pods if pod.nodes}
+        told: list[Event] = [events.KernelGone(name) for name in self._foreign if name not in waits]
+        self._foreign = {name: node for name, node in self._foreign.items() if name in waits}
+        for name, pod in waits.items():
+            if name not in self._foreign:
+                node = max(pod.nodes, key=lambda node: len(self.book.devices.idle(node)))
+                self._foreign[name] = node
+                told.append(events.KernelSeen(name, name, pod.count, node, display=name, phase=Phase.WAITING, wanted=True))
+        self._tell(told)
+
     def _in_use(self, reading: Reading, state: KernelState) -> list[Event]:
         """A kernel that we can't see is on the GPU that we granted."""
         log.warning("kernel %s could not have its GPU: %s", state.kernel_id, state.lease.answer_message)
@@ -311,7 +326,7 @@ class Broker:
             else:
                 self._order(link, "park", why=command.why)
         self._arm()
-        self.backend.settle({uuid: record.kernel_id for uuid, record in self.book.devices.owner.items()}, self.known)
+        self._settle()
         if self._subscribers and not self._showing:
             self._showing = True
             self._loop.call_soon(self._show)
@@ -376,7 +391,11 @@ class Broker:
             reading.sent_at = self._clock()
             self._order(link, "grant", gpus=grant.gpus, **self._about(grant.gpus), devices=devices)
         else:  # it has ended, or restarted, meanwhile
-            self.backend.settle({uuid: record.kernel_id for uuid, record in self.book.devices.owner.items()}, self.known)
+            self._settle()
+
+    def _settle(self) -> None:
+        owners = {uuid: record.kernel_id for uuid, record in self.book.devices.owner.items()}
+        self.backend.settle({uuid: name for uuid, name in owners.items() if name not in self._foreign}, self.known)
 
     async def _park_unless_used(self, link: KernelLink, reading: Reading, park: Park) -> None:
         """A training thread goes on after its cell: that counts as executing."""

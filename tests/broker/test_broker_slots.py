@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.backends.base import Foreign
 from gateway.protocol.model import Phase
 from tests.broker.world import World, run
 from tests.doubles.fake_backend import gpu
@@ -79,6 +80,44 @@ def test_of_two_gpus_the_free_one_is_had_where_others_have_the_first() -> None:
         assert kernel.orders[0]["gpus"] == ["GPU-1"]
 
     run(story, gpu("GPU-0"), gpu("GPU-1"))
+
+
+def test_others_that_wait_get_the_gpu_as_soon_as_its_kernel_is_idle_and_kernels_wait_for_it_then() -> None:
+    @slots
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        kernel.run()
+        await world.until(lambda: world.lease()["executing"])
+        world.broker._foreign_waits((Foreign("pod x/y", 1, ("local",)),))
+        assert world.broker.snapshot()["queue"][0]["kernel_id"] == "pod x/y"
+        assert kernel.orders[-1]["do"] == "grant", "a cell that runs is never cut short"
+        kernel.idle()
+        await world.phase(kernel, Phase.PARKED)
+        await world.until(lambda: world.backend.slots == {})
+        assert [lease["kernel_id"] for lease in world.broker.snapshot()["leases"]] == ["k1"]
+        kernel.want()
+        await world.phase(kernel, Phase.WAITING)
+        world.broker._foreign_waits(())
+        await world.phase(kernel, Phase.HOLDING)
+
+    run(story, min_hold=0.0)
+
+
+def test_others_that_nothing_here_could_serve_press_on_nobody() -> None:
+    @slots
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        world.broker._foreign_waits((Foreign("pod x/y", 1, ()), Foreign("pod x/z", 7, ("local",))))
+        world.passes(1.0)
+        assert world.lease()["phase"] == "HOLDING"
+        world.broker._foreign_waits(())
+        world.broker.book.validate()
+
+    run(story)
 
 
 def test_a_kernel_that_ends_while_its_gpu_is_on_its_way_leaves_nothing() -> None:

@@ -75,13 +75,11 @@ def test_two_kernels_share_one_gpu_by_handing_their_slot_over(pods: PodGateway) 
         assert owners == {names.kernel_pod(one.id)}
 
 
-def test_a_foreign_pod_gets_the_gpu_once_the_kernel_has_given_it_back_and_the_kernel_waits_for_it_then(pods: PodGateway) -> None:
+def test_a_kernel_waits_for_a_gpu_that_a_foreign_pod_has_and_is_told_so(pods: PodGateway) -> None:
     with pods.kernel("gpu") as kernel:
         browser = kernel.open()
         assert browser.run(GPU + "1").status == "ok"
         pods.cluster.apply(foreign_pod(pods.namespace), namespace=pods.namespace)
-        until(lambda: "Insufficient" in json.dumps(pods.cluster.get("pod", "foreign", "-n", pods.namespace)["status"]))
-        assert pods.call("POST", f"/api/gpu/kernels/{kernel.id}/release").ok
         until(lambda: phase(pods, "foreign") == "Running")
         waits = browser.begin(GPU + "print('at last')")
         told = browser.wait(lambda m: m["parent"] == waits and "other pods" in json.dumps(m["content"]))
@@ -89,6 +87,22 @@ def test_a_foreign_pod_gets_the_gpu_once_the_kernel_has_given_it_back_and_the_ke
         assert slots(pods) == []
         pods.cluster.kubectl("delete", "pod", "foreign", "-n", pods.namespace, "--wait=false")
         assert browser.finish(waits).out == "at last\n"
+
+
+def test_a_foreign_pod_that_waits_gets_the_gpu_as_soon_as_its_kernel_is_idle(pods: PodGateway) -> None:
+    with pods.kernel("gpu") as kernel:
+        browser = kernel.open()
+        browser.run(GPU + "v = 1")
+        cell = started(browser, GPU + "import time; print('on', flush=True); time.sleep(4)")
+        pods.cluster.apply(foreign_pod(pods.namespace), namespace=pods.namespace)
+        until(lambda: any(entry["kernel_id"].endswith("/foreign") for entry in pods.gpu()["queue"]))
+        assert kernel.lease["executing"], "a cell that runs is never cut short"
+        assert browser.finish(cell).status == "ok"
+        until(lambda: phase(pods, "foreign") == "Running")
+        assert kernel.lease["phase"] == "PARKED"
+        waits = browser.begin(GPU + "print(v)")
+        pods.cluster.kubectl("delete", "pod", "foreign", "-n", pods.namespace, "--wait=false")
+        assert browser.finish(waits).out == "1\n"
 
 
 def test_an_interrupt_ends_the_wait_for_other_pods(pods: PodGateway) -> None:

@@ -130,10 +130,11 @@ class KubeApi:
             if uid is None or not _OTHER_UID.search(str(exc)):
                 raise
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> tuple[list[Json], str]:
-        """All objects that a label selector matches, and the resource version to watch from. ``namespace`` None: everywhere."""
+    async def list(self, kind: Kind, namespace: str | None, selector: str = "", fields: str = "") -> tuple[list[Json], str]:
+        """All objects that a label selector and a field selector match, and the resource version to watch from. ``namespace`` None:
+        everywhere."""
         items: list[Json] = []
-        query = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
+        query = {"limit": str(PAGE)} | _selectors(selector, fields)
         path, doing, restarts = kind.path(namespace), _doing("list", kind, namespace), 0
         while True:
             try:
@@ -154,16 +155,16 @@ class KubeApi:
             query["continue"] = meta["continue"]
 
     async def watch(
-        self, kind: Kind, namespace: str | None, selector: str, resource_version: str, *, on_open: Callable[[], None] | None = None
-    ) -> AsyncGenerator[tuple[str, Json], None]:
+        self, kind: Kind, namespace: str | None, selector: str, resource_version: str, *, fields: str = "",
+        on_open: Callable[[], None] | None = None,
+    ) -> AsyncGenerator[tuple[str, Json], None]:  # fmt: skip
         """``(type, object)`` of each change after ``resource_version``, bookmarks among them, until the server ends the stream.
 
         ``on_open`` is called once the server has agreed. Raises ``ApiExpired`` where that version is too old. Close it (``aclosing``).
         """
         seconds = random.randint(*self.watch_seconds)
         query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds), "resourceVersion": resource_version}
-        if selector:
-            query["labelSelector"] = selector
+        query |= _selectors(selector, fields)
         doing = _doing("watch", kind, namespace)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=seconds + self.stall)
         async with self._ask("GET", kind.path(namespace), doing, query=query, timeout=timeout) as response:
@@ -302,3 +303,7 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
         if hasattr(socket, option):
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     return made
+
+
+def _selectors(labels: str, fields: str) -> dict[str, str]:
+    return {name: value for name, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}

@@ -20,7 +20,7 @@ import zmq
 from ...protocol.errors import ElasticError, LaunchError, SettingError, SupervisorLost
 from ...protocol.model import Spec
 from ...settings import ElasticGateway, KubernetesBackend
-from ..base import Backend, Claim
+from ..base import Backend, Claim, Foreign
 from . import manifests, names, reasons
 from .api import LEASES, PODS, SECRETS, KubeApi
 from .errors import ApiConflict, ApiDenied, ApiMissing, ApiUnavailable
@@ -140,16 +140,13 @@ class KubernetesCluster(Backend):
                 except ApiConflict:
                     continue
             number = int(lease["spec"].get("leaseTransitions") or 0) + 1
-            change = [
-                {"op": "test", "path": "/metadata/resourceVersion", "value": lease["metadata"]["resourceVersion"]},
-                {"op": "add", "path": "/spec/leaseTransitions", "value": number},
-            ]
+            seen = lease["metadata"]["resourceVersion"]
             try:
-                await self.api.patch(LEASES, self._site.namespace, name, change)
+                await self.api.patch(
+                    LEASES, self._site.namespace, name, {"metadata": {"resourceVersion": seen}, "spec": {"leaseTransitions": number}}
+                )
                 return number
-            except (ApiConflict, ElasticError) as exc:
-                if isinstance(exc, ApiUnavailable | ApiDenied):
-                    raise
+            except ApiConflict:
                 await asyncio.sleep(0.05)  # another was quicker
 
     async def claim(self, who: str, ours: Collection[str] = (), known: Set[str] = frozenset()) -> Claim:
@@ -204,7 +201,7 @@ class KubernetesCluster(Backend):
             try:
                 watch.start()
                 await asyncio.wait_for(watch.synced.wait(), self._settings.connect_timeout)
-                await slots.start(self._settings.connect_timeout)
+                await slots.start(self._settings.connect_timeout, self._pressed if self._settings.foreign_pods else None)
             except BaseException as exc:
                 await slots.stop()
                 await watch.stop()
@@ -217,6 +214,10 @@ class KubernetesCluster(Backend):
                     ) from None
                 raise
             self._api, self._watch, self._slots = api, watch, slots
+
+    def _pressed(self, pods: tuple[Foreign, ...]) -> None:
+        if self.on_foreign is not None:
+            self.on_foreign(pods)
 
     def _profile(self, spec: Spec) -> Profile:
         name = str(spec.metadata.get("profile") or self._settings.default_profile)

@@ -33,7 +33,7 @@ def backoff(failures: int, draw: Callable[[float, float], float] = random.unifor
 
 
 class Reflector:
-    """All objects of one kind in a namespace (None: in all) that match a label selector.
+    """All objects of one kind in a namespace (None: in all) that match a label selector and a field selector.
 
     ``cache`` stays the same dictionary for life; read it, never change it. ``on_event(type, object, old)`` is called from the loop for each
     ADDED, MODIFIED and DELETED, after the cache has it; what happened while there was no connection is told as its outcome. For
@@ -41,13 +41,16 @@ class Reflector:
     ``down_since`` (``time.monotonic``) since when it isn't, and ``problem`` why. All of these are for reading.
     """
 
-    def __init__(self, api: KubeApi, kind: Kind, namespace: str | None, selector: str = "", on_event: OnEvent | None = None) -> None:
+    def __init__(
+        self, api: KubeApi, kind: Kind, namespace: str | None, selector: str = "", on_event: OnEvent | None = None, fields: str = ""
+    ) -> None:  # fmt: skip
         self.cache: Cache = {}
         self.synced = asyncio.Event()
         self.connected = False
         self.down_since: float | None = time.monotonic()
         self.problem: ApiError | None = None
         self._api, self._kind, self._namespace, self._selector = api, kind, namespace, selector
+        self._fields = fields
         self._what = f"{kind.plural}{f' in {namespace}' if namespace else ''}"
         self._on_event = on_event
         self._version = ""  # "": list first
@@ -108,7 +111,7 @@ class Reflector:
             await asyncio.sleep(backoff(self._failures))
 
     async def _list(self) -> None:
-        items, version = await self._api.list(self._kind, self._namespace, self._selector)
+        items, version = await self._api.list(self._kind, self._namespace, self._selector, self._fields)
         turn, there = Turns(), set()
         for item in items:
             there.add(self._put(item))
@@ -122,7 +125,9 @@ class Reflector:
 
     async def _watch(self) -> None:
         began, brought = time.monotonic(), False
-        stream = self._api.watch(self._kind, self._namespace, self._selector, self._version, on_open=self._back)
+        stream = self._api.watch(
+            self._kind, self._namespace, self._selector, self._version, fields=self._fields, on_open=self._back
+        )  # fmt: skip
         async with aclosing(stream):
             async for kind, told in stream:
                 brought, self._failures = True, 0

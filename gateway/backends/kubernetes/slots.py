@@ -12,17 +12,18 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Coroutine, Mapping, Set
+from collections.abc import Callable, Coroutine, Mapping, Set
 from typing import Any
 
 from ...protocol.errors import ElasticError, LeaseError
 from ...protocol.model import GPU_IN_USE, Gpu, Rung
-from ..base import Claim
+from ..base import Claim, Foreign
 from . import manifests, names, reasons
 from .api import NODES, PODS, KubeApi
 from .errors import ApiConflict, ApiDenied
 from .manifests import Site
 from .news import Pods
+from .pressure import Pressure, allocatable
 from .profiles import Profile
 from .reasons import Pod
 from .reflector import Reflector
@@ -43,24 +44,30 @@ class Slots:
         self._api, self._pods, self._site, self._profiles, self._simulated = api, pods, site, profiles, simulated
         self._resources = sorted({each.gpu_resource for each in profiles.values() if each.gpu_resource and not each.for_life})
         self._nodes: Reflector | None = None
+        self._pressure: Pressure | None = None
         self._taken: dict[str, tuple[float, str]] = {}  # units that others had: until when that is believed, and what was said
         self._devices: dict[str, list[str]] = {}  # by slot's uid
         self._busy: set[str] = set()  # slots that are being made or handed over, by name
         self._ending: set[str] = set()  # by uid
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, seconds: float) -> None:
-        """Raises ``TimeoutError`` where the nodes can't be listed within so long."""
+    async def start(self, seconds: float, pressed: Callable[[tuple[Foreign, ...]], None] | None) -> None:
+        """``pressed``: told which pods of others wait for what slots have; None: nobody looks. Raises ``TimeoutError`` where the nodes
+        can't be listed within so many seconds."""
         if self._resources:
             self._nodes = Reflector(self._api, NODES, None)
             self._nodes.start()
             await asyncio.wait_for(self._nodes.synced.wait(), seconds)
+            if pressed is not None:
+                self._pressure = Pressure(self._api, self._resources, self._nodes.cache, pressed)
+                self._pressure.start()
 
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
-        if self._nodes is not None:
-            await self._nodes.stop()
+        for watch in (self._pressure, self._nodes):
+            if watch is not None:
+                await watch.stop()
 
     # units
 
@@ -73,7 +80,7 @@ class Slots:
                 foreign |= dict.fromkeys(_units(pod), f"the kernel of {pod['metadata']['name']}, which doesn't answer")
         for node in self._nodes.cache.values() if self._nodes is not None else ():
             for resource in self._resources:
-                gpus += [self._unit(node, resource, number) for number in range(_count(node, resource))]
+                gpus += [self._unit(node, resource, number) for number in range(allocatable(node, resource))]
         return Claim(tuple(gpus), foreign, returns=True)
 
     async def acquire(self, supervisor: PodSupervisor, units: tuple[str, ...]) -> list[str]:
@@ -164,7 +171,7 @@ class Slots:
             return self._devices[uid]
         node, resource, _ = _split(units[0])
         of_node = self._nodes.cache.get(("", node)) if self._nodes is not None else None
-        if of_node is not None and _count(of_node, resource) == len(units):
+        if of_node is not None and allocatable(of_node, resource) == len(units):
             return [str(number) for number in range(len(units))]
         while True:
             now = self._pods.get(name)
@@ -244,11 +251,6 @@ def _units(pod: Pod) -> list[str]:
         return [str(unit) for unit in json.loads(pod["metadata"].get("annotations", {}).get(UNITS, "[]"))]
     except ValueError:
         return []
-
-
-def _count(node: Pod, resource: str) -> int:
-    text = str(node.get("status", {}).get("allocatable", {}).get(resource, "0"))
-    return int(text) if text.isdigit() else 0
 
 
 def _lives(pod: Pod) -> bool:
