@@ -158,14 +158,14 @@ class ElasticGatewayApp(ServerApp):
             self._stop_here(exc)
 
     def init_configurables(self) -> None:
-        super().init_configurables()
         try:
+            super().init_configurables()
             self.broker = embed.make_broker(self, self.kernel_manager)
+            self._keep_token()
         except ElasticError as exc:
             self._stop_here(exc)
         if "database_filepath" not in self.config.get("SessionManager", {}):
             self.session_manager.database_filepath = embed.session_file(self.broker)
-        self._keep_token()
 
     def _keep_token(self) -> None:
         """Where nobody has set a token, that of the last start stands: a Lab that was connected goes on after a restart."""

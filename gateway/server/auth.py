@@ -12,10 +12,28 @@ from pathlib import Path
 
 from jupyter_server.auth.identity import PasswordIdentityProvider, User
 from tornado import web
+from traitlets import default
+
+from ..protocol.errors import SettingError
 
 
 class ElasticIdentityProvider(PasswordIdentityProvider):
-    """The stock provider compares tokens letter by letter."""
+    """The stock provider compares tokens letter by letter, and takes an empty token file for "everybody may come in"."""
+
+    @default("token")
+    def _token_default(self) -> str:
+        file = os.environ.get("JUPYTER_TOKEN_FILE")
+        if os.environ.get("JUPYTER_TOKEN") or not file:
+            return str(super()._token_default())
+        self.token_generated = False
+        try:
+            token = Path(file).read_text().strip()
+        except (OSError, ValueError) as exc:
+            why = getattr(exc, "strerror", None) or type(exc).__name__
+            raise SettingError(f"The token can't be read from {file}, which JUPYTER_TOKEN_FILE names: {why}.") from None
+        if not token:
+            raise SettingError(f"{file}, which JUPYTER_TOKEN_FILE names, is empty: write a token into it, or unset the variable.")
+        return token
 
     def get_token(self, handler: web.RequestHandler) -> str | None:
         return self._matched(super().get_token(handler))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.server.auth import kept_token
+from gateway.protocol.errors import SettingError
+from gateway.server.auth import ElasticIdentityProvider, kept_token
 
 
 def test_a_token_is_kept_as_it_was_first_made(tmp_path):
@@ -29,3 +30,23 @@ def test_a_link_in_its_place_is_not_followed(tmp_path):
     (tmp_path / "gateway.token").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError):
         kept_token(tmp_path / "gateway.token", "new")
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "is empty"), ("\n", "is empty"), (None, "No such file")])
+def test_a_token_file_that_holds_no_token_lets_nobody_in(tmp_path, monkeypatch, text, said):
+    file = tmp_path / "token"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.delenv("JUPYTER_TOKEN", raising=False)
+    monkeypatch.setenv("JUPYTER_TOKEN_FILE", str(file))
+    with pytest.raises(SettingError, match=said):
+        _ = ElasticIdentityProvider().token
+
+
+def test_the_line_end_of_a_token_file_is_not_of_the_token(tmp_path, monkeypatch):
+    (tmp_path / "token").write_text("open sesame\n")
+    monkeypatch.delenv("JUPYTER_TOKEN", raising=False)
+    monkeypatch.setenv("JUPYTER_TOKEN_FILE", str(tmp_path / "token"))
+    provider = ElasticIdentityProvider()
+    assert provider.token == "open sesame"
+    assert not provider.token_generated

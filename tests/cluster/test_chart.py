@@ -1,0 +1,131 @@
+"""Installed by Helm, the gateway serves kernels through its Service, has few rights, and loses no kernel by an upgrade or rollback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gateway.backends.kubernetes import names
+from tests.cluster.cluster import Cluster, CommandFailed
+from tests.cluster.release import Release
+from tests.cluster.rig import NODE
+from tests.integration.machine import PATIENCE, Machine, until
+from tests.integration.serving import Browser, Gateway, Kernel, free_port
+
+
+def test_an_upgrade_and_a_rollback_lose_no_kernel(release: Release) -> None:
+    with release.kernel("elastic", KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        assert browser.run("x = 6 * 7; print(x)").out == "42\n"
+        first = release.pod()
+        for change in (lambda: release.upgrade(leases={"idle_timeout": 30, "max_hold": "none"}), lambda: release.rollback(1)):
+            before = release.pod()["metadata"]["name"]
+            change()
+            until(lambda: release.pod()["metadata"]["name"] != before)  # noqa: B023 - called at once
+            until(release.answers)
+            assert [each["id"] for each in release.call("GET", "/api/kernels").json()] == [kernel.id]
+            browser.close()
+            browser = kernel.open()
+            assert browser.run("print(x)").out == "42\n"
+        assert release.pod()["spec"]["containers"][0]["image"] == first["spec"]["containers"][0]["image"]
+        assert release.call("GET", "/api/kernels", headers={}).status_code == 403
+        assert release.call("GET", "/api/kernels").ok, "the token is still the first"
+    until(lambda: release.pods(names.ROLE_KERNEL) == [])
+
+
+def test_a_kernel_outlives_even_the_release(release: Release) -> None:
+    kernel = release.kernel("elastic")
+    kernel.open().run("x = 6 * 7")
+    release.cluster.helm("uninstall", "elastic-gateway", "-n", release.namespace, "--wait", "--timeout", "60s")
+    with kernel:
+        release.upgrade()
+        release.connect()
+        assert kernel.open().run("print(x)").out == "42\n"
+
+
+def test_a_setting_reaches_the_gateway_and_no_secret_stands_in_its_pod(release: Release) -> None:
+    release.upgrade(leases={"idle_timeout": 77})
+    until(release.answers)
+    assert release.call("GET", "/api/gpu/policy").json()["idle_timeout"] == 77
+    assert release.token not in str(release.pod())
+    assert set(release.call("GET", "/api/kernelspecs").json()["kernelspecs"]) == {"elastic", "gpu"}
+
+
+LEASE = "leases.coordination.k8s.io"
+MAY = [
+    *(f"{verb} pods" for verb in ("create", "list", "watch", "patch", "delete")),
+    *(f"{verb} secrets" for verb in ("create", "get", "list", "patch", "delete")),
+    f"create {LEASE}", f"get {LEASE}/elastic-gateway-elastic-gateway", f"patch {LEASE}/elastic-gateway-elastic-gateway",
+    "get pods --subresource=log", "list nodes", "watch nodes",
+]  # fmt: skip
+MAY_NOT = [
+    *(f"create pods --subresource={part}" for part in ("exec", "attach", "portforward", "ephemeralcontainers", "eviction")),
+    "update pods", "watch secrets", "update secrets", f"patch {LEASE}/others", "create serviceaccounts --subresource=token",
+    "create rolebindings", "list configmaps", "create services", "create jobs", "patch nodes", "get nodes --subresource=proxy",
+]  # fmt: skip
+
+
+def test_it_may_do_what_it_needs_and_no_more(release: Release, cluster: Cluster) -> None:
+    who = f"system:serviceaccount:{release.namespace}:elastic-gateway"
+
+    def may(what: str, namespace: str) -> bool:
+        try:
+            return cluster.kubectl("auth", "can-i", *what.split(), "--as", who, "-n", namespace).strip() == "yes"
+        except CommandFailed:  # how it says no
+            return False
+
+    assert [what for what in MAY if not may(what, release.kernels)] == []
+    assert [what for what in MAY_NOT if may(what, release.kernels)] == []
+    for elsewhere in (release.namespace, "default", "kube-system"):
+        assert [what for what in ("create pods", "list pods", "list secrets", "get pods --subresource=log") if may(what, elsewhere)] == []
+
+
+@pytest.mark.usefixtures("one_gpu")
+def test_a_cell_gets_a_gpu_by_a_slot_that_the_scheduler_has_bound(release: Release) -> None:
+    with release.kernel("gpu") as kernel:
+        browser = kernel.open()
+        done = browser.run("%%gpu\nprint('on it')")
+        assert done.out == "on it\n", (done, release.log)
+        [slot] = release.pods(names.ROLE_SLOT)
+        assert slot["spec"]["nodeName"] == f"node-{NODE}"
+        assert slot["spec"]["containers"][0]["resources"]["limits"][release.resource] == "1"
+    until(lambda: release.pods(names.ROLE_KERNEL) == [] and release.pods(names.ROLE_SLOT) == [])
+
+
+class Lab:
+    """A JupyterLab of this machine in front of a gateway, addressed as one."""
+
+    def __init__(self, machine: Machine, gateway: Gateway) -> None:
+        port = free_port()
+        self.url, self.headers, self.log = f"http://127.0.0.1:{port}", gateway.headers, machine.root / "lab.log"
+        (machine.root / "lab.py").write_text(
+            f"c = get_config()\nc.IdentityProvider.token = c.GatewayClient.auth_token = {gateway.token!r}\nc.ServerApp.allow_root = True\n"
+        )
+        command = [sys.executable, "-m", "jupyterlab", f"--config={machine.root / 'lab.py'}", f"--port={port}", "--no-browser",
+                   f"--gateway-url={gateway.url}"]  # fmt: skip
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, env={**os.environ, **machine.env}, cwd=machine.root, stdout=log, stderr=log)
+
+    call, answers = Gateway.call, Gateway.answers
+
+
+def test_a_jupyterlab_connects_through_the_service(release: Release, pod_machine: Machine) -> None:
+    lab = Lab(pod_machine, release)
+    try:
+        until(lab.answers)
+        specs = lab.call("GET", "/api/kernelspecs").json()["kernelspecs"]
+        assert specs["elastic"]["spec"]["display_name"] == "Elastic"
+        made = lab.call("POST", "/api/sessions", json={"path": "a.ipynb", "name": "a", "type": "notebook", "kernel": {"name": "elastic"}})
+        assert made.status_code == 201, made.text
+        kernel = Kernel(release, made.json()["kernel"]["id"])
+        with kernel:
+            browser = Browser(lab, kernel.id)  # type: ignore[arg-type]
+            kernel.browsers.append(browser)
+            assert browser.run("import socket; print(socket.gethostname())").out == f"{names.kernel_pod(kernel.id)}\n"
+            assert kernel.id in [each["id"] for each in lab.call("GET", "/api/kernels").json()]
+    finally:
+        lab.process.terminate()
+        lab.process.wait(PATIENCE)
