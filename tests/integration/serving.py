@@ -28,6 +28,8 @@ GPU = "%%gpu\n"
 class Gateway:
     """``jupyter elastic-gateway`` on a free port of the loopback address. ``settings``: as on the command line, without the dashes."""
 
+    program = ("-m", "gateway.cli")
+
     def __init__(self, machine: Machine, *settings: str, token: str | None = None, port: int | None = None) -> None:
         self.machine, self.settings = machine, settings
         self.token = secrets.token_hex() if token is None else token
@@ -40,7 +42,7 @@ class Gateway:
     def start(self) -> subprocess.Popen[bytes]:
         config = self.machine.root / "c/jupyter_elastic_gateway_config.py"
         config.write_text(self.configuration())
-        argv = [sys.executable, "-m", "gateway.cli", *(f"--{setting}" for setting in self.settings)]
+        argv = [sys.executable, *self.program, *(f"--{setting}" for setting in self.settings)]
         env = {**os.environ, **self.machine.env, "SECRET_OF_THE_GATEWAY": "hush"}
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(argv, env=env, cwd=self.machine.root, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -34,6 +34,7 @@ from .supervisor import PodSupervisor, gone
 log = logging.getLogger(__name__)
 
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+GONE_SECONDS = 45.0  # within which a pod that was deleted has ended, unless its node is lost
 LISTEN_SECONDS = 20.0  # from a container that runs to a supervisor that listens
 
 _LEASE = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
@@ -268,7 +269,12 @@ class KubernetesCluster(Backend):
                     await self.api.delete(SECRETS, self._site.namespace, name)
                 elif old is not None:
                     await self.delete_pod(name, old["metadata"]["uid"], 1.0)
-                    await gone(lambda: self.pod(name) is None, 30.0)
+                    if not await gone(lambda: self.pod(name) is None, GONE_SECONDS):
+                        node = old["spec"].get("nodeName", "unknown")
+                        raise LaunchError(
+                            f"The pod {name} of this kernel's last life has not ended: its node {node} is lost, or very slow. Start the "
+                            "notebook with another kernel, or ask the cluster's administrator to remove the node."
+                        ) from None
                 else:
                     await asyncio.sleep(0.1)  # the watch is a moment behind
 

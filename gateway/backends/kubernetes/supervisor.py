@@ -6,6 +6,7 @@ It must never ask the cluster where an answer is expected at once: what it knows
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from .reasons import Pod
 if TYPE_CHECKING:
     from .cluster import KubernetesCluster
 
+LOST_SECONDS = 10.0  # after its grace, a pod that was deleted and has not ended counts as lost with its node
 END_SECONDS = 20.0  # beyond its grace, for the cluster to end a pod
 
 
@@ -45,6 +47,7 @@ class PodSupervisor(Supervisor):
         self.link_address = f"tcp://{f'[{ip}]' if ':' in ip else ip}:{LINK_PORT}"
         self.place, self.uid = str(pod["metadata"]["name"]), str(pod["metadata"]["uid"])
         self._cluster, self._pod = cluster, pod
+        self._deleted_at: float | None = None
 
     @property
     def pod(self) -> Pod | None:
@@ -57,7 +60,16 @@ class PodSupervisor(Supervisor):
 
     def alive(self) -> bool:
         pod = self.pod
-        return pod is not None and not reasons.over(pod)
+        return pod is not None and not reasons.over(pod) and not self._given_up(pod)
+
+    def _given_up(self, pod: Pod) -> bool:
+        """It was to have ended long ago and nobody says that it has: its node is lost."""
+        metadata, now = pod["metadata"], time.monotonic()
+        if not metadata.get("deletionTimestamp"):
+            return False
+        if self._deleted_at is None:
+            self._deleted_at = now
+        return now - self._deleted_at > float(metadata.get("deletionGracePeriodSeconds") or 0) + LOST_SECONDS
 
     def obituary(self) -> str:
         pod = self.pod

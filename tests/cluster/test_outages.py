@@ -1,0 +1,63 @@
+"""The API server, or a node, is gone for a while: what runs goes on, and everything resumes."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.cluster.cluster import OwnCluster
+from tests.cluster.rig import PodGateway
+from tests.integration.machine import until
+from tests.integration.serving import GPU
+
+
+def test_without_the_api_server_cells_go_on_and_afterwards_all_does(broken_cluster: OwnCluster, one_gpu: None, pods: PodGateway) -> None:
+    kernel = pods.kernel("gpu")
+    browser = kernel.open()
+    browser.run(GPU + "v = 1")
+    cell = browser.begin(GPU + "import time\nfor i in range(60): print(i, flush=True); time.sleep(.1)")
+    browser.wait(lambda m: m["parent"] == cell and m["type"] == "stream")
+    broken_cluster.stop_api()
+    done = browser.finish(cell)
+    assert done.out.split() == [str(i) for i in range(60)]
+    assert browser.run(GPU + "print(v)").out == "1\n", "its lease is as it was"
+    late = pods.kernel("default")
+    waits = late.open()
+    refused = waits.run("1")
+    assert refused.status == "error"
+    assert "Kubernetes" in refused.evalue or "cluster" in refused.evalue
+    broken_cluster.start_api()
+    until(lambda: pods.kernel("default").open().run("print('again')").out == "again\n")
+    assert pods.call("POST", f"/api/gpu/kernels/{kernel.id}/release").ok
+    assert browser.run(GPU + "print(v)").out == "1\n"
+
+
+def test_two_gateways_of_one_name_do_no_harm(one_gpu: None, pods: PodGateway) -> None:
+    """The newer one has the say; the older one's orders are refused."""
+    kernel = pods.kernel("gpu")
+    kernel.open().run(GPU + "v = 1")
+    older, port = pods.process, pods.port
+    pods.port = 0
+    try:
+        from tests.integration.serving import free_port
+
+        pods.port = free_port()
+        pods.url = f"http://127.0.0.1:{pods.port}"
+        pods.settings = (*pods.settings, f"LocalBackend.runtime_dir={pods.machine.root / 'second'}")
+        pods.start()
+        assert kernel.open().run(GPU + "print(v)").out == "1\n"
+        assert len({unit for lease in pods.gpu()["leases"] for unit in lease["gpus"]}) == 1
+    finally:
+        older.kill()
+        older.wait()
+        assert port
+
+
+def test_many_starts_at_once_all_come_up(pods: PodGateway) -> None:
+    kernels = [pods.kernel("default") for _ in range(6)]
+    results: list[str] = []
+    threads = [threading.Thread(target=lambda k=kernel: results.append(k.open().run("print('up')").out)) for kernel in kernels]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == ["up\n"] * 6
