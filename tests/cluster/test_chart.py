@@ -59,7 +59,7 @@ MAY = [
     *(f"{verb} pods" for verb in ("create", "list", "watch", "patch", "delete")),
     *(f"{verb} secrets" for verb in ("create", "get", "list", "patch", "delete")),
     f"create {LEASE}", f"get {LEASE}/elastic-gateway-elastic-gateway", f"patch {LEASE}/elastic-gateway-elastic-gateway",
-    "get pods --subresource=log", "list nodes", "watch nodes",
+    "get pods --subresource=log", "list nodes", "watch nodes", "list pods --all-namespaces", "watch pods --all-namespaces",
 ]  # fmt: skip
 MAY_NOT = [
     *(f"create pods --subresource={part}" for part in ("exec", "attach", "portforward", "ephemeralcontainers", "eviction")),
@@ -67,13 +67,21 @@ MAY_NOT = [
     "create rolebindings", "list configmaps", "create services", "create jobs", "patch nodes", "get nodes --subresource=proxy",
 ]  # fmt: skip
 
+NOT_ELSEWHERE = ["create pods", "delete pods", "patch pods", "list secrets", "get secrets", f"create {LEASE}",
+                 "get pods --subresource=log"]  # fmt: skip
+
 
 def test_it_may_do_what_it_needs_and_no_more(release: Release, cluster: Cluster) -> None:
     who = f"system:serviceaccount:{release.namespace}:elastic-gateway"
 
     def may(what: str, namespace: str) -> bool:
         try:
-            return cluster.kubectl("auth", "can-i", *what.split(), "--as", who, "-n", namespace).strip() == "yes"
+            return (
+                cluster.kubectl(
+                    "auth", "can-i", *what.split(), "--as", who, *([] if "--all-namespaces" in what else ["-n", namespace])
+                ).strip()
+                == "yes"
+            )
         except CommandFailed:  # how it says no
             return False
 

@@ -83,7 +83,7 @@ elastic.jupyter.org/gateway: {{ include "eg.gatewayName" . }}
 {{- if and .Values.token.value .Values.token.existingSecret -}}
 {{- fail "token.value and token.existingSecret are both given: leave one out." -}}
 {{- end -}}
-{{- range $section, $instead := dict "ElasticGateway.name" "gatewayName" "ElasticGateway.simulated_gpus" "simulatedGpus" "KubernetesBackend.namespace" "kernels.namespace" "KubernetesBackend.code_image" "image" "KubernetesBackend.pull_policy" "image.pullPolicy" "KubernetesBackend.profiles" "profiles" "KubernetesBackend.default_profile" "kernels.defaultProfile" "IdentityProvider.token" "token" "ElasticIdentityProvider.token" "token" "PasswordIdentityProvider.token" "token" "ServerApp.token" "token" -}}
+{{- range $section, $instead := dict "ElasticGateway.name" "gatewayName" "ElasticGateway.simulated_gpus" "simulatedGpus" "KubernetesBackend.namespace" "kernels.namespace" "KubernetesBackend.code_image" "image" "KubernetesBackend.pull_policy" "image.pullPolicy" "KubernetesBackend.profiles" "profiles" "KubernetesBackend.default_profile" "kernels.defaultProfile" "KubernetesBackend.foreign_pods" "foreignPods" "IdentityProvider.token" "token" "ElasticIdentityProvider.token" "token" "PasswordIdentityProvider.token" "token" "ServerApp.token" "token" -}}
 {{- $path := splitList "." $section -}}
 {{- if hasKey (default dict (get $.Values.config (index $path 0))) (index $path 1) -}}
 {{- fail (printf "config.%s can't be set there: use the value %s." $section $instead) -}}
@@ -103,7 +103,7 @@ elastic.jupyter.org/gateway: {{ include "eg.gatewayName" . }}
 {{- range $name, $value := .Values.leases -}}
 {{- $_ := set $leases $name (ternary nil $value (eq (toString $value) "none")) -}}
 {{- end -}}
-{{- $backend := dict "namespace" (include "eg.kernelNamespace" .) "code_image" (include "eg.image" .) "pull_policy" .Values.image.pullPolicy "profiles" .Values.profiles "default_profile" .Values.kernels.defaultProfile -}}
+{{- $backend := dict "namespace" (include "eg.kernelNamespace" .) "code_image" (include "eg.image" .) "pull_policy" .Values.image.pullPolicy "profiles" .Values.profiles "default_profile" .Values.kernels.defaultProfile "foreign_pods" .Values.foreignPods -}}
 {{- $gateway := dict "name" (include "eg.gatewayName" .) "backend" "kubernetes" -}}
 {{- if ne (toString .Values.simulatedGpus) "none" -}}
 {{- $_ := set $gateway "simulated_gpus" .Values.simulatedGpus -}}

@@ -1,0 +1,109 @@
+"""What values of the chart become: Helm refuses what can't be meant, in words that say what to do, and gives no right that isn't needed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.cluster.cluster import Cluster, CommandFailed
+from tests.cluster.release import CHART
+
+GPU = {"profiles": {"gpu": {"image": "i", "gpu_resource": "nvidia.com/gpu"}}}
+Render = Callable[..., str]
+
+
+@pytest.fixture
+def render(cluster: Cluster) -> Render:
+    """``helm template`` with values; the manifests as text."""
+
+    def rendered(values: dict[str, Any] | None = None, *args: str) -> str:
+        told = ("--kube-version", "1.34.0", "--values", "-", *args)  # a Helm built from source doesn't know what is current
+        return cluster.helm("template", "mine", str(CHART), "--namespace", "here", *told, stdin=json.dumps(values or {}))
+
+    return rendered
+
+
+def config(text: str) -> dict[str, Any]:
+    """The gateway's configuration file in the manifests."""
+    lines = text.partition("jupyter_elastic_gateway_config.json: |\n")[2].partition("\n---")[0]
+    return dict(json.loads(lines))
+
+
+def test_lint_has_nothing_to_say(cluster: Cluster) -> None:
+    told = cluster.helm("lint", "--strict", str(CHART), "--kube-version", "1.34.0")
+    assert not re.search("WARNING|ERROR", told), told
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"image": {"repo": "x"}}, "additional properties 'repo' not allowed"),
+        ({"leases": {"idle_timeout": "soon"}}, "/leases/idle_timeout"),
+        ({"leases": {"idle_timout": 3}}, "'idle_timout' not allowed"),
+        ({"profiles": {"default": {"cpus": "1"}}}, "'cpus' not allowed"),
+        ({"profiles": {"default": {"memory": "much"}}}, "/profiles/default/memory"),
+        ({"profiles": {"gpu": {"gpu_resource": "nvidia.com/gpu"}}}, "missing property 'image'"),
+        ({"profiles": {"home": {"image": "i", "volumes": [{"name": "a", "mount_path": "/a", "hostPath": {"path": "/"}}]}}}, "'hostPath'"),
+        ({"runAsUser": 0}, "/runAsUser"),
+        ({"kernels": {"defaultProfile": "other"}}, 'kernels.defaultProfile is "other", and profiles has: default'),
+        ({"kernelspecs": {"r": {"displayName": "R", "profile": "other"}}}, 'kernelspecs.r.profile is "other", and profiles has: default'),
+        ({"token": {"value": "a", "existingSecret": "b"}}, "leave one out"),
+        ({"config": {"IdentityProvider": {"token": "a"}}}, "use the value token"),
+        ({"config": {"KubernetesBackend": {"namespace": "a"}}}, "use the value kernels.namespace"),
+        ({"config": {"Leases": {"min_hold": 1}}}, "use the value leases"),
+    ],
+)
+def test_a_value_that_can_not_be_meant_is_refused(render: Render, values: dict[str, Any], said: str) -> None:
+    with pytest.raises(CommandFailed, match=re.escape(said)):
+        render(values)
+
+
+def test_without_a_profile_that_leases_there_is_no_right_beyond_the_namespace(render: Render) -> None:
+    assert "kind: ClusterRole" not in render()
+    assert "kind: ClusterRole" not in render({"profiles": {"life": {**GPU["profiles"]["gpu"], "gpu_sees": "life"}}})
+    assert "kind: ClusterRole" not in render({**GPU, "rbac": {"cluster": False}})
+
+
+@pytest.mark.parametrize(("foreign", "resources"), [(True, ["nodes", "pods"]), (False, ["nodes"])])
+def test_pods_of_others_are_read_only_where_they_count(render: Render, foreign: bool, resources: list[str]) -> None:
+    text = render({**GPU, "foreignPods": foreign})
+    role = next(each for each in text.split("\n---") if "kind: ClusterRole\n" in each)
+    assert re.findall(r"resources: \[(\w+)\]", role) == resources
+    assert set(re.findall(r"verbs: \[(.*)\]", role)) == {"list, watch"}
+    assert config(text)["KubernetesBackend"]["foreign_pods"] is foreign
+
+
+def test_none_means_the_settings_none_and_further_settings_are_passed_through(render: Render) -> None:
+    values = {"leases": {"idle_timeout": "none", "min_hold": 2.5}, "config": {"KubernetesBackend": {"launch_timeout": 300}}}
+    found = config(render({**values, "simulatedGpus": 0}))
+    assert found["Leases"] == {"idle_timeout": None, "min_hold": 2.5}
+    assert found["KubernetesBackend"]["launch_timeout"] == 300
+    assert found["KubernetesBackend"]["namespace"] == "here"
+    assert found["ElasticGateway"]["simulated_gpus"] == 0
+
+
+def test_the_token_stands_in_its_secret_alone(render: Render) -> None:
+    text = render({"token": {"value": "opensesame"}})
+    assert "opensesame" not in text
+    assert text.count("b3BlbnNlc2FtZQ==") == 1
+    assert "kind: Secret" not in render({"token": {"existingSecret": "mine", "existingSecretKey": "key"}})
+    assert "{key: key, path: token}" in render({"token": {"existingSecret": "mine", "existingSecretKey": "key"}})
+
+
+def test_every_option_renders(render: Render) -> None:
+    text = render(
+        {
+            **GPU, "persistence": {"enabled": True, "storageClass": "fast"}, "imagePullSecrets": ["mine"], "priorityClassName": "high",
+            "networkPolicy": {"from": [{"podSelector": {}}], "kernelEgress": [{"ports": [{"port": 53}]}]}, "podLabels": {"a": "b"},
+            "service": {"type": "NodePort", "nodePort": 30000, "annotations": {"c": "d"}}, "nodeSelector": {"e": "f"},
+            "podAnnotations": {"g": "h"}, "tolerations": [{"operator": "Exists"}], "affinity": {"podAffinity": {}},
+            "serviceAccount": {"annotations": {"i": "j"}}, "config": {"ServerApp": {"base_url": "/jupyter/"}},
+        }
+    )  # fmt: skip
+    assert text.count("path: /jupyter/api,") == 3
+    assert config(text)["SessionManager"]["database_filepath"].startswith("/var/lib/elastic-gateway/")
+    assert config(text)["ServerApp"]["base_url"] == "/jupyter/"
