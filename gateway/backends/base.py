@@ -49,6 +49,9 @@ class Supervisor(ABC):
         """End it and its kernel, whatever it takes: asked first, killed ``grace`` seconds after. Called by the provisioner when a kernel
         is shut down or could not start. No error where it has ended already."""
 
+    async def clear(self) -> None:  # noqa: B027
+        """It has died: end what its kernel has left running. Called by the broker before the kernel's GPU is somebody else's."""
+
     def obituary(self) -> str:
         """Why it is gone, for people. Called once its line is broken and it isn't alive."""
         return "The kernel's supervisor has ended, and the kernel with it."
@@ -64,7 +67,7 @@ class Claim:
 
     gpus: tuple[Gpu, ...] = ()
     foreign: Mapping[str, str] = field(default_factory=dict)
-    returns: bool = False  # what others have comes back by and by: whoever needs it may wait
+    returns: Collection[str] = ()  # those of the foreign that come back by and by: whoever needs one may wait
 
 
 @dataclass(frozen=True)

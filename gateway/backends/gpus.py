@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..protocol.ladder import Facts, rung
-from ..protocol.locks import USE, GpuLocks, default_folder
+from ..protocol.locks import USE, GpuLocks, LockFileError, default_folder
 from ..protocol.model import Gpu, Rung
 from ..settings import ElasticGateway, LocalBackend, SimulatedGpu
 from .base import Claim
@@ -40,12 +40,19 @@ class Inventory:
     def claim(self, who: str, ours: Collection[str] = ()) -> Claim:
         """Lock what is free; what is ours stays ours. ``ours``: GPUs on which kernels are that we lease to."""
         with self._guard:
-            gpus, foreign = self.gpus(), {}
+            gpus, foreign, returns = self.gpus(), {}, set()
             for gpu in gpus:
-                holder = self._locks.acquire(gpu.uuid, who) or self._strangers(gpu.uuid, gpu.uuid in ours)
-                if holder:
-                    foreign[gpu.uuid] = holder
-            return Claim(tuple(gpus), foreign)
+                try:
+                    holder = self._locks.acquire(gpu.uuid, who) or self._strangers(gpu.uuid)
+                    kernel = "" if holder or gpu.uuid in ours else self._uses.holder(gpu.uuid)
+                except LockFileError as exc:  # somebody may have planted it: the other GPUs are none the worse
+                    holder, kernel = f"nobody ({exc})", ""
+                if kernel:  # the lock is for whoever can reach that kernel
+                    self._locks.release(gpu.uuid)
+                    returns.add(gpu.uuid)
+                if holder or kernel:
+                    foreign[gpu.uuid] = holder or kernel
+            return Claim(tuple(gpus), foreign, returns)
 
     def unclaim(self) -> None:
         with self._guard:
@@ -68,13 +75,8 @@ class Inventory:
             return bool(pids)
         return not pids.isdisjoint(pid for pid, _ in descendants(kernel_pid))
 
-    def _strangers(self, uuid: str, ours: bool) -> str:
-        """Who else is on a GPU whose lock was free: a kernel that doesn't answer us, or another Unix user's process; "" where none can
-        be seen. The lock is then given back: it is for whoever can reach that kernel."""
-        holder = "" if ours else self._uses.holder(uuid)
-        if holder:
-            self._locks.release(uuid)
-            return holder
+    def _strangers(self, uuid: str) -> str:
+        """Who else computes on a GPU whose lock was free: another Unix user's process, "" where none can be seen."""
         if self.driver is None or not on_host():
             return ""
         for pid in self.driver.holders(uuid):

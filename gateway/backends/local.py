@@ -72,6 +72,11 @@ class LocalSupervisor(Supervisor):
         if self._process is not None:
             await asyncio.to_thread(self._process.wait)
 
+    async def clear(self) -> None:
+        before = processes.now()
+        if not self.alive():
+            await asyncio.to_thread(_end_marked, self.folder, before)
+
     def last_words(self) -> str:
         return last_words(self.folder)
 
@@ -184,6 +189,7 @@ class LocalMachine(Backend):
                 raise LaunchError(f"A kernel with the id {kernel_id} runs already: connect to it, or choose another id.")
         except SupervisorLost:
             pass
+        _end_marked(folder, processes.now())
         shutil.rmtree(folder)
 
 
@@ -259,6 +265,11 @@ async def _end(folder: Path, supervisor: processes.Identity | None, grace: float
             await asyncio.sleep(0.02)
             waited += 0.02
     await asyncio.to_thread(_sweep, folder, family)
+
+
+def _end_marked(folder: Path, before: int) -> None:
+    """What was started by the kernel in ``folder`` up to then, in clock ticks since boot: not what its next life may have started."""
+    processes.kill_all({each for each in processes.marked(_MARK, str(folder / "magic.sock")) if each[1] <= before})
 
 
 def _sweep(folder: Path, family: set[processes.Identity]) -> None:

@@ -22,6 +22,11 @@ def started(pid: int) -> int | None:
     return None if fields is None or fields[0] in (b"Z", b"X") else int(fields[_STARTED])
 
 
+def now() -> int:
+    """In clock ticks since boot, as starts are told."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
 def descendants(pid: int) -> set[Identity]:
     """``pid`` and all that descends from it, as of now."""
     children: dict[int, list[int]] = {}

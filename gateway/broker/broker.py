@@ -38,6 +38,11 @@ log = logging.getLogger(__name__)
 
 ROLES = {GATEWAY: ("owner", "broker", "sessions"), BROKER: ("broker",)}
 
+_NO_GPU = (
+    "This kernel's node ({node}) has no GPU that can be leased. Ask the administrator to send kernels of this profile to nodes that have "
+    "(node_selector), or use another kernel."
+)
+
 
 class Broker:
     """The one broker of its GPUs.
@@ -74,7 +79,7 @@ class Broker:
         self._readings: dict[str, Reading] = {}
         self._leaving: set[str] = set()
         self._foreign: dict[str, str] = {}  # who waits and is no kernel of ours, and on which node
-        self.on_found: Callable[[Supervisor, KernelLink], None] | None = None  # told of our own kernels that answer only now
+        self.on_found: Callable[[Supervisor, KernelLink], None] | None = None  # told of our own kernels, again and again
         self._dials: dict[str, int] = {}
         self._epoch = 0
         self._patrol = Patrol(self.backend, self.leases, self.book, self._readings, self._who, self._tell, clock, lambda: self.known)
@@ -139,11 +144,9 @@ class Broker:
 
     async def look_for_kernels(self) -> None:
         """Take on kernels that didn't answer before, or came without a word. Called every few seconds."""
-        links = await self._dial_all()
-        self._take_on(links, [])
-        for link in links:
-            if self.on_found and self.owner and link.supervisor.owner == self.owner and self.links.get(link.kernel_id) is link:
-                self.on_found(link.supervisor, link)
+        self._take_on(await self._dial_all(), [])
+        for kernel_id, supervisor in self.own() if self.on_found else ():
+            self.on_found(supervisor, self.links[kernel_id])
 
     # kernels
 
@@ -239,6 +242,7 @@ class Broker:
         reading = Reading(
             Identity(kernel_id, supervisor.user, supervisor.node, supervisor.name, supervisor.display), self.generation
         )  # fmt: skip
+        self._leaving.discard(kernel_id)
         self.links[kernel_id], self._readings[kernel_id], self._dials[kernel_id] = link, reading, link.dials
         link.on_state(self._heard)
         link.on_lost(self._lost)
@@ -268,7 +272,16 @@ class Broker:
     def _lost(self, link: KernelLink, reason: str) -> None:
         if self.links.get(link.kernel_id) is link:
             log.info("kernel %s: %s", link.kernel_id, reason)
-            self.remove(link.kernel_id)
+            self.leave(link.kernel_id)
+            self._do(self._clear(link))
+
+    async def _clear(self, link: KernelLink) -> None:
+        """Its GPU is somebody else's once nothing that its kernel has started is on it."""
+        try:
+            await link.supervisor.clear()
+        finally:
+            if link.kernel_id in self._leaving:  # else it has been started again
+                self.remove(link.kernel_id)
 
     def _refused(self, link: KernelLink, said: dict[str, Any]) -> None:
         if said["reason"] != StaleOrderError.reason or self.links.get(link.kernel_id) is not link:
@@ -317,6 +330,8 @@ class Broker:
             if isinstance(command, Grant) and command.gpus and not self.backend.direct:
                 reading.sent_at = math.inf
                 self._do(self._acquire(link, reading, command))
+            elif isinstance(command, Grant) and self.backend.remote and self.book.kernels[command.kernel_id].count:
+                self._order(link, "deny", reason=ImpossibleRequest.reason, message=_NO_GPU.format(node=reading.identity.node))
             elif isinstance(command, Grant):
                 self._order(link, "grant", gpus=command.gpus, **self._about(command.gpus))
             elif isinstance(command, Deny):

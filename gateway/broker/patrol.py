@@ -36,7 +36,7 @@ class Patrol:
         tell: Callable[[Iterable[Event]], None], clock: Callable[[], float], known: Callable[[], set[str]],
     ) -> None:  # fmt: skip
         self._backend, self._leases, self._book, self._readings, self._who = backend, leases, book, readings, who
-        self._tell, self._clock, self._known, self._returns = tell, clock, known, False
+        self._tell, self._clock, self._known = tell, clock, known
         self.foreign: Mapping[str, str] = {}  # GPUs that others lease, and who
 
     # GPUs
@@ -49,7 +49,7 @@ class Patrol:
         return self._changes(claim)
 
     def _changes(self, claim: Claim) -> list[Event]:
-        self.foreign, self._returns = claim.foreign, claim.returns
+        self.foreign = claim.foreign
         told: list[Event] = []
         usable = self._book.devices.usable
         for gpu in claim.gpus:
@@ -57,7 +57,9 @@ class Patrol:
             if gpu.uuid not in self._book.gpus or (ours and not usable(gpu.uuid)):
                 told.append(events.GpuSeen(gpu))
             if not ours and (usable(gpu.uuid) or gpu.uuid not in self._book.gpus):
-                told.append(events.GpuLost(gpu.uuid, claim.returns))  # known, so that nobody takes this for a machine without GPUs
+                told.append(
+                    events.GpuLost(gpu.uuid, gpu.uuid in claim.returns)
+                )  # known, so that nobody takes this for a machine without GPUs
         there = {gpu.uuid for gpu in claim.gpus}
         told += [events.GpuLost(uuid) for uuid in self._book.gpus if uuid not in there and usable(uuid)]
         return told
@@ -65,7 +67,7 @@ class Patrol:
     def taken(self, gpus: Iterable[str], message: str) -> list[Event]:
         """A kernel that doesn't answer us is on ``gpus``, as ``message`` says; the next look tells when it has gone."""
         self.foreign = {**self.foreign, **dict.fromkeys(gpus, message)}
-        return [events.GpuLost(uuid, self._returns) for uuid in gpus]
+        return [events.GpuLost(uuid, returns=True) for uuid in gpus]
 
     async def watch_inventory(self, find: Callable[[], Awaitable[None]]) -> None:
         """``find`` looks for kernels that didn't answer before."""

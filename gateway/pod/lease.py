@@ -137,6 +137,11 @@ class Lease:
 
     # what happens to the kernel
 
+    @property
+    def on_gpu(self) -> bool:
+        """It may have something on a GPU."""
+        return bool(self._state.gpus)
+
     def kernel_gone(self) -> None:
         """The process ended: its CUDA state went with it, its GPUs are empty."""
         self._device.forget(self._pid())

@@ -17,6 +17,7 @@ import zmq
 from ..protocol.errors import LaunchError, WireError, cause
 from ..protocol.model import KernelState, Spec
 from ..protocol.wire import Part, Signer, loads
+from . import leftovers
 from .aside import LET_GO, Aside, exposing
 from .back import Back
 from .cells import Session as PythonCells
@@ -58,7 +59,8 @@ class Proxy:
         self.state = KernelState(kernel_id=spec.kernel_id)
         self.cells = PythonCells() if spec.language == "python" else UnknownCells()
         self.gate = Gate(spec.gpus, self._classify, self._ran)
-        self.device = SuitedDevice(spec, self.reactor, f"ELASTIC_SUPERVISOR={folder / 'magic.sock'}", self.changed)
+        self._mark = f"ELASTIC_SUPERVISOR={folder / 'magic.sock'}"
+        self.device = SuitedDevice(spec, self.reactor, self._mark, self.changed)
         self.aside = Aside(self.reactor, self.messages, lambda parts: self.back.send("shell", OWN, parts))
         self.lease = Lease(
             self.gate, self.device, lambda: self.state.pid, self.apply, self._expose, self._quiet, self._kill, self.changed,
@@ -180,6 +182,8 @@ class Proxy:
         child.sweep()
         child.close()
         self.back.read_rest()  # its last output and answers
+        if self.lease.on_gpu:
+            leftovers.end(child.pid, self._mark)
         self.state.alive = self.state.ready = False
         self.state.exit_code = code
         self.state.reason = "" if self._closing and not code else self._killed or child.reason(code)

@@ -35,6 +35,10 @@ def default_folder() -> Path:
     return (_SHARED if open_to_all else Path("/tmp")) / "jupyter-elastic"
 
 
+class LockFileError(SettingError):
+    """One GPU's lock file can't be used; others may."""
+
+
 class GpuLocks:
     """The locks of one ``kind`` that this process holds below one folder; ``shared`` ones are for every user of the machine."""
 
@@ -121,7 +125,9 @@ class GpuLocks:
                     break
                 except OSError as exc:
                     if exc.errno != errno.EACCES or flags == os.O_RDONLY:
-                        raise SettingError(f"{path}, a GPU's lock, can't be opened ({exc.strerror}): remove it.") from None
+                        raise LockFileError(
+                            f"{path}, a GPU's lock, can't be opened ({exc.strerror}): {_owner(path)} has to remove it"
+                        ) from None
             try:
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
             except FileExistsError:
@@ -149,8 +155,16 @@ class GpuLocks:
 def _regular(fd: int, path: Path) -> int:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise SettingError(f"{path} isn't a file, so it can't be a GPU's lock: remove it.")
+        raise LockFileError(f"{path} isn't a file, so it can't be a GPU's lock: {_owner(path)} has to remove it")
     return fd
+
+
+def _owner(path: Path) -> str:
+    """Who may remove it from a folder that everybody may write."""
+    try:
+        return f"the user with number {path.lstat().st_uid}, or root,"
+    except OSError:
+        return "somebody"
 
 
 def _same(fd: int, path: Path) -> bool:

@@ -34,7 +34,7 @@ async def start(broker: Broker, kernels: ElasticMappingKernelManager) -> Callabl
     await broker.start()
 
     def take_over(supervisor: Supervisor, link: KernelLink) -> None:
-        if supervisor.kernel_id in kernels:  # it is being started
+        if not kernels.misses(supervisor.kernel_id):
             return
         try:
             kernels.adopt(supervisor, link)

@@ -134,6 +134,15 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
             raise
         self.log.info("Found kernel %s again (%s, %s).", kernel_id, kernel.kernel_name, kernel.execution_state)
 
+    def misses(self, kernel_id: str) -> bool:
+        """It isn't here, or here only as one that was given up without ever having been reached."""
+        kernel = self._kernels.get(kernel_id)
+        if kernel is not None and kernel.dead and kernel.link is None and kernel_id not in self._starts:
+            kernel.close_websockets(CLOSE_RESTART, "the kernel was found again; come back")
+            self._forget(kernel_id)
+            return True
+        return kernel is None
+
     # ending
 
     async def shutdown_kernel(self, kernel_id: str, now: bool = False, restart: bool = False) -> None:  # type: ignore[override]

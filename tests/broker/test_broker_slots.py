@@ -10,7 +10,7 @@ from tests.doubles.fake_backend import gpu
 
 def slots(story):
     async def with_slots(world: World) -> None:
-        world.backend.direct, world.backend.returns = False, True
+        world.backend.direct = False
         await story(world)
 
     return with_slots
@@ -56,7 +56,6 @@ def test_a_gpu_that_others_have_is_waited_for_and_had_when_it_comes_back() -> No
     @slots
     async def story(world: World) -> None:
         world.backend.taken = "other pods of the cluster have it"
-        world.broker._patrol._returns = True
         kernel = await world.kernel()
         kernel.want()
         await world.until(lambda: any(order["do"] == "queue" for order in kernel.orders))
@@ -116,6 +115,24 @@ def test_others_that_nothing_here_could_serve_press_on_nobody() -> None:
         assert world.lease()["phase"] == "HOLDING"
         world.broker._foreign_waits(())
         world.broker.book.validate()
+
+    run(story)
+
+
+def test_on_a_cluster_a_node_without_gpus_is_an_error_for_who_needs_one() -> None:
+    @slots
+    async def story(world: World) -> None:
+        world.backend.remote = True
+        world.backend.gpus.clear()
+        broker = world.broker = world.another()
+        await broker.start()
+        kernel = await world.kernel()
+        kernel.want()
+        await world.until(lambda: bool(kernel.orders))
+        assert kernel.orders[0]["do"] == "deny"
+        assert "node_selector" in kernel.orders[0]["message"]
+        await world.until(lambda: world.lease()["phase"] == "COLD")
+        await broker.stop()
 
     run(story)
 

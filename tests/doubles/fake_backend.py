@@ -25,7 +25,8 @@ class FakeBackend(Backend):
         self.used = False
         self.acquired: list[tuple[str, tuple[str, ...]]] = []
         self.slots: dict[tuple[str, ...], str] = {}
-        self.slow, self.taken, self.returns = False, "", False
+        self.slow, self.taken = False, ""
+        self.returns: set[str] = set()
         self.asked: list[tuple[int, list[str], float]] = []
         self._numbers = iter(numbers)
 

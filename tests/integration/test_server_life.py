@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -93,18 +94,62 @@ def test_a_gateway_that_finds_a_silent_kernel_leaves_it_its_gpu_and_takes_it_ove
     try:
         gateway.start()
         assert kernel.state == "404"
-        other = gateway.kernel()
-        refused = other.open().run(GPU + "1")
-        assert refused.status == "error"
-        assert f"process {supervisor['pid']}" in refused.evalue, "whose GPU it is"
+        asked = gateway.call("POST", "/api/sessions", json={"path": "a", "type": "notebook", "kernel": {"id": kernel.id}})
+        assert asked.status_code == 201
+        other = gateway.kernel().open()
+        waits = other.begin(GPU + "print('mine')")
+        whose = f"process {supervisor['pid']}"
+        other.wait(lambda m: m["parent"] == waits and whose in json.dumps(m["content"]))
     finally:
         os.kill(supervisor["pid"], signal.SIGCONT)
     try:
         until(lambda: kernel.state == "idle")
-        assert kernel.open().run(GPU + "print(v)").out == "1\n"
-        until(lambda: other.open().run(GPU + "print('mine')").out == "mine\n")
+        assert kernel.open().run("print(v)").out == "1\n"
+        assert other.finish(waits).out == "mine\n"
+        assert kernel.call("DELETE").status_code == 204
+        until(lambda: kernel.id not in [each["kernel_id"] for each in own_machine.supervisors()])
     finally:
         end(gateway)
+
+
+LEAVES = """
+import subprocess, sys
+code = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); time.sleep(60)"
+left = subprocess.Popen([sys.executable, '-c', code, {file!r}], stdout=subprocess.PIPE, start_new_session=True)
+left.stdout.readline()
+print('left', flush=True)
+import time; time.sleep({seconds})
+"""
+TRIES = "import fcntl; f = open({file!r}, 'w'); fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB); print('alone')"
+
+
+@pytest.mark.parametrize("end_of", ["supervisor", "kernel", "restart", "delete"])
+def test_what_a_kernel_leaves_running_is_off_its_gpu_before_another_gets_it(gateway, gateway_machine, end_of):
+    file = str(gateway_machine.root / f"witness-{end_of}")
+    one, two = gateway.kernel(), gateway.kernel()
+    try:
+        browser, other = one.open(), two.open()
+        other.run("1")
+        cell = browser.begin(GPU + LEAVES.format(file=file, seconds=0 if end_of == "delete" else 60))
+        browser.wait(lambda m: m["parent"] == cell and m["type"] == "stream")
+        waits = other.begin(GPU + TRIES.format(file=file)) if end_of != "delete" else ""
+        [pids] = [(each["pid"], one.id) for each in gateway_machine.supervisors() if each["kernel_id"] == one.id]
+        if end_of == "supervisor":
+            os.kill(pids[0], signal.SIGKILL)
+        elif end_of == "kernel":
+            kernel_pid = next(int(each) for each in Path(f"/proc/{pids[0]}/task/{pids[0]}/children").read_text().split())
+            os.kill(kernel_pid, signal.SIGKILL)
+        elif end_of == "restart":
+            one.call("POST", "/restart")
+        else:
+            browser.finish(cell)
+            one.call("DELETE")
+            waits = other.begin(GPU + TRIES.format(file=file))
+        done = other.finish(waits)
+        assert done.out == "alone\n", done
+    finally:
+        for kernel in (one, two):
+            kernel.call("DELETE")
 
 
 def test_a_kernel_whose_folder_was_removed_ends_once_nobody_can_reach_it(own_machine):
@@ -130,10 +175,10 @@ def test_two_gateways_with_folders_of_their_own_never_put_two_kernels_on_one_gpu
     first.stop(signal.SIGKILL)
     second = Gateway(own_machine, f"LocalBackend.runtime_dir={own_machine.root / 'r2'}")
     try:
-        refused = second.kernel().open().run(GPU + "1")
-        assert refused.status == "error"
-        assert "kernel" in refused.evalue
-        assert str(own_machine.supervisors()[0]["pid"]) in refused.evalue
+        other = second.kernel().open()
+        waits = other.begin(GPU + "1")
+        whose = f"process {own_machine.supervisors()[0]['pid']}"
+        other.wait(lambda m: m["parent"] == waits and whose in json.dumps(m["content"]))
         first.start()
         assert kernel.lease["executing"]
         flag.touch()

@@ -81,7 +81,7 @@ class Slots:
         for node in self._nodes.cache.values() if self._nodes is not None else ():
             for resource in self._resources:
                 gpus += [self._unit(node, resource, number) for number in range(allocatable(node, resource))]
-        return Claim(tuple(gpus), foreign, returns=True)
+        return Claim(tuple(gpus), foreign, returns=foreign)
 
     async def acquire(self, supervisor: PodSupervisor, units: tuple[str, ...]) -> list[str]:
         """Have a slot for exactly these units; what CUDA knows them as. Raises ``LeaseError``, reason ``GPU_IN_USE``, where others have

@@ -1,0 +1,27 @@
+"""What a kernel leaves running when its process ends: nothing of it may stay on a GPU that goes to somebody else.
+
+It must never end anything that wasn't started by this kernel, nor what a kernel without a GPU has left: that is the user's business.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from .processes import alive, family, kill
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 2.0  # seconds for what was killed to end; what hangs longer hangs in a driver
+
+
+def end(root: int, mark: str) -> None:
+    """End what descends from ``root``, which has ended, or was started with ``mark`` in its environment; returns once it has ended."""
+    left = family(root, mark)
+    for identity in left:
+        kill(identity)
+    until = time.monotonic() + PATIENCE
+    while any(map(alive, left)) and time.monotonic() < until:
+        time.sleep(0.005)
+    if left:
+        log.info("ended %d processes that the kernel had left on its GPU", len(left))
