@@ -36,6 +36,7 @@ class Request:
     gpu: bool = False
     why: str = ""  # why it needs a GPU
     stopped: bool = False  # it was interrupted before the kernel began to run it, and has to be again
+    order: int = 0  # of those that went to the kernel and have a reply, which one it was
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Gate:
         self.lost = ""  # why no cell of this kernel process can use a GPU any more
         self.lanes: dict[str, deque[Request]] = {}
         self.in_flight: dict[str, Request] = {}  # in the order they were sent
+        self._sent = 0
         self._classify, self._ran = classify, ran
 
     # what it is asked
@@ -147,6 +149,10 @@ class Gate:
         if request is not None and not self.in_flight:
             self.stalled = False
         return request
+
+    def sent_before(self, request: Request) -> list[Request]:
+        """What was sent on its lane before it, and is not answered yet."""
+        return [each for each in self.in_flight.values() if each.lane == request.lane and each.order < request.order]
 
     def moved(self, rest: Phase) -> list[Effect]:
         """The lease has moved on. HOLDING opens the gate: everything that waits goes through together."""
@@ -228,6 +234,8 @@ class Gate:
 
     def _send(self, request: Request) -> Send:
         if not request.msg_type.startswith("comm_") or request.msg_type == "comm_info_request":  # comms have no reply to wait for
+            self._sent += 1
+            request.order = self._sent
             self.in_flight[request.msg_id] = request
         if request.msg_type == CELL:
             self._ran(request)

@@ -26,9 +26,10 @@ class Messages:
         self.prefix = uuid.uuid4().hex + "_"  # of every msg_id made here: how replies to own requests are known
 
     def make(
-        self, msg_type: str, content: dict[str, Any], parent: Optional[Part] = None, metadata: Optional[dict[str, Any]] = None
-    ) -> list[Part]:
-        """``parent`` is the raw header of the request that this belongs to."""
+        self, msg_type: str, content: dict[str, Any], parent: Optional[Part] = None, metadata: Optional[dict[str, Any]] = None,
+        subshell: str = "",
+    ) -> list[Part]:  # fmt: skip
+        """``parent`` is the raw header of the request that this belongs to, ``subshell`` the one that is to take it."""
         self._count += 1
         header = {
             "msg_id": f"{self.prefix}{self._count}",
@@ -38,6 +39,8 @@ class Messages:
             "date": datetime.now(timezone.utc).isoformat().replace("+00:00", "Z"),
             "version": "5.4",
         }
+        if subshell:
+            header["subshell_id"] = subshell
         return [dumps(header), parent or b"{}", dumps(metadata or {}), dumps(content)]
 
     def status(self, state: str, parent: Optional[Part] = None) -> list[Part]:

@@ -37,6 +37,7 @@ from .owner import watch_owner
 from .possession import Possession
 from .process import KernelProcess, give_back, identity, wakeup
 from .reactor import Reactor, Timer
+from .unanswered import Unanswered
 from .waiting import Waiting
 from .watchdog import Watchdog
 
@@ -84,6 +85,9 @@ class Proxy:
         self._busy_since = time.monotonic()
         self._idle: IdleWatch[tuple[Request, list[Part], list[Part]]] = IdleWatch(time.monotonic())
         self._probe: Optional[tuple[str, frozenset[str]]] = None  # a question of ours, and the cells whose idle it is asked for
+        self._unanswered = Unanswered(
+            self.gate, self._idle, self.messages, lambda channel, parts: self.back.send(channel, OWN, parts), self.apply, self.changed
+        )
         self._iopub_live = False
         self._nudge: Optional[Timer] = None
         self._kernel_started()
@@ -194,6 +198,7 @@ class Proxy:
         self.apply(self.gate.gone(told, asked=self._closing))
         self.lease.kernel_gone()
         self.aside.forget()
+        self._unanswered.forget()
         self.cells.reset()
         self.changed()
         if self._ending:
@@ -235,8 +240,10 @@ class Proxy:
                 self.apply([Fail(request, "ValueError", "An execute_request needs a content with code that is text.")])
                 return
             expressions = content.get("user_expressions") or {}
-            if isinstance(expressions, dict):
-                request.expressions = tuple(each for each in expressions.values() if isinstance(each, str))
+            if not isinstance(expressions, dict):
+                self.apply([Fail(request, "ValueError", "The user_expressions of an execute_request must be an object of names and code.")])
+                return
+            request.expressions = tuple(each for each in expressions.values() if isinstance(each, str))
             request.code, request.metadata = content["code"], metadata
         if msg_type not in PASSING:
             self._touch()
@@ -347,12 +354,14 @@ class Proxy:
                 if self._iopub_live:
                     self._kernel_ready()
             self.aside.replied(str(parent.get("msg_id")))
+            self._unanswered.probed(str(parent.get("msg_id")))
             return
         if channel == "stdin":
             self._route("stdin", envelope, parts, "input_request")
             return
         request = self.gate.replied(str(parent.get("msg_id")))
         self.changed()
+        self._unanswered.replied(request)
         if request is not None and request.msg_type == CELL:
             self._touch()
             if loads(parts[3]).get("status") == "ok":
@@ -388,7 +397,7 @@ class Proxy:
         idle = said == "idle"
         if idle:
             msg_id = str(loads(parts[1]).get("msg_id"))
-            waiting = self._idle.idle(msg_id, running=msg_id in self.gate.in_flight)
+            waiting = self._idle.idle(msg_id, running=msg_id in self.gate.in_flight, now=time.monotonic())
             if waiting is not None:
                 self._route("shell", waiting[1], waiting[2], "reply")
         self.front.publish(parts, wrapped=frames)
@@ -478,6 +487,8 @@ class Proxy:
             probe = self.messages.make("kernel_info_request", {})  # what it publishes comes after all that was published before
             self._probe = str(loads(probe[0])["msg_id"]), overdue
             self.back.send("shell", OWN, probe)
+        if self.gate.ready:
+            self._unanswered.look(time.monotonic())
 
     def _close(self, request: Request, envelope: list[Part], parts: list[Part]) -> None:
         """A reply whose idle won't come: send both."""
