@@ -51,13 +51,13 @@ class LocalSupervisor(Supervisor):
             if info.get("curve_secretkey"):
                 self.connection["curve_secretkey"] = str(info["curve_secretkey"])
             self.identity = (int(info["pid"]), int(info["started"]))
-        except (OSError, ValueError, KeyError, TypeError) as exc:
+            self.metadata = dict(info.get("metadata") or {})
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as exc:
             raise SupervisorLost(f"no kernel runs in {folder}: {exc}") from None
         self.owner = str(info.get("owner", ""))
         self.user = str(info.get("user", ""))
         self.name = str(info.get("name", ""))
         self.display = str(info.get("display", ""))
-        self.metadata = dict(info.get("metadata") or {})
         self.folder = folder
         self.place = str(folder)
         self._process = process
