@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import os
 import socket
+import struct
 from typing import Any
 
 from ..backends.places import Places
@@ -60,14 +61,23 @@ async def ask(path: str, timeout: float = 10.0, **request: Any) -> dict[str, Any
     """One request to whoever listens on ``path``, on a connection of its own; the answer, with ``ok``. Raises ``OSError`` where
     nobody does, ``BrokerUnavailable`` where there is no answer."""
     reader, writer = await asyncio.open_unix_connection(path, limit=MAX_LINE)
+    pid = _pid(writer.get_extra_info("socket"))
     try:
         writer.write(dumps(request) + b"\n")
         async with asyncio.timeout(timeout):
-            return loads(await reader.readline())
-    except (TimeoutError, WireError, ValueError) as exc:
-        raise BrokerUnavailable(f"The broker on {path} does not answer: {exc or 'it took too long'}.") from None
+            line = await reader.readline()
+        if line:
+            return loads(line)
+        why, remedy = "it hung up", "try again"
+    except TimeoutError:
+        why = f"nothing came within {timeout:g} seconds"
+        remedy = "it may be stopped or overloaded: let it go on (`kill -CONT {}`) or end it, and try again".format(pid or "PID")
+    except (WireError, ValueError) as exc:
+        why, remedy = f"what it said makes no sense ({exc})", "end it, and try again"
     finally:
         writer.close()
+    who = f"The broker on {path}" + (f" (process {pid})" if pid else "")
+    raise BrokerUnavailable(f"{who} does not answer: {why}. What helps: {remedy}.")
 
 
 async def _locked(lock: int) -> None:
@@ -101,6 +111,15 @@ async def _ask_to_go(path: str) -> None:
             return
         await asyncio.sleep(0.02)
     raise BrokerUnavailable(f"The broker on {path} has handed over but does not go: end it (`jupyter elastic-gateway status` shows it).")
+
+
+def _pid(connected: socket.socket) -> int:
+    """Who listens at the other end; 0 where the system doesn't tell, or it lives in another container."""
+    try:
+        pid, _, _ = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    except OSError:
+        return 0
+    return int(pid)
 
 
 def _identity(path: str) -> tuple[int, int]:

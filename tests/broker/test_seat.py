@@ -204,3 +204,21 @@ def test_a_broker_that_can_not_start_says_why(places: Places, monkeypatch: pytes
             await BrokerClient(places).ready()
 
     story(tells)
+
+
+@pytest.mark.parametrize("said", [None, b"", b"garbage\n"], ids=["silent", "hangs up", "garbage"])
+def test_a_broker_that_does_not_answer_is_named_with_the_cause_and_what_helps(places: Places, said: bytes | None) -> None:
+    async def tells() -> None:
+        async def serves(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await (reader.read() if said is None else reader.readline())
+            writer.write(said or b"")
+            writer.close()
+
+        async with await asyncio.start_unix_server(serves, str(places.broker_socket)):
+            with pytest.raises(BrokerUnavailable) as refused:
+                await ask(str(places.broker_socket), 0.1 if said is None else 20.0, do="status")
+        text = str(refused.value)
+        why = {None: "nothing came within 0.1 seconds", b"": "it hung up"}.get(said, "makes no sense")
+        assert f"(process {os.getpid()})" in text and why in text and "try again" in text
+
+    story(tells)
