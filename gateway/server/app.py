@@ -173,7 +173,7 @@ class ElasticGatewayApp(ServerApp):
         if file is None or not provider.token or not getattr(provider, "token_generated", False):
             return
         try:
-            provider.token = kept_token(file, provider.token)
+            provider.token = kept_token(file, provider.token, self.log.warning)
         except OSError as exc:
             self.log.warning("The token can't be kept in %s (%s), so the next start will have another.", file, exc.strerror)
         else:

@@ -8,13 +8,18 @@ from __future__ import annotations
 import contextlib
 import hmac
 import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from jupyter_server.auth.identity import PasswordIdentityProvider, User
 from tornado import web
 from traitlets import default
 
 from ..protocol.errors import SettingError
+
+MAX_TOKEN = 4096  # bytes; ours have 48
 
 
 class ElasticIdentityProvider(PasswordIdentityProvider):
@@ -50,14 +55,18 @@ class ElasticIdentityProvider(PasswordIdentityProvider):
         return self.token if right else ""
 
 
-def kept_token(file: Path, new: str) -> str:
+def kept_token(file: Path, new: str, say: Callable[[str], object] = lambda text: None) -> str:
     """The token in ``file``, so that who was connected to an earlier gateway of this name gets in again; ``new``, kept there, where
-    there is none. Whoever removes the file gets another at the next start. Raises ``OSError``."""
+    there is none that can be used, and ``say`` is told why. Whoever removes the file gets another at the next start. Never waits.
+    Raises ``OSError``."""
     with contextlib.suppress(FileNotFoundError):
-        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as kept:
-            if (token := kept.read().strip()) and not os.fstat(kept.fileno()).st_mode & 0o077:
-                return token
-        file.unlink()  # cut off, or others can read it
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
+        with open(fd, "rb") as kept:
+            token, why = _usable(kept)
+        if token:
+            return token
+        say(f"The token kept in {file} can't be used: {why}. A new one takes its place.")
+        file.unlink()
     draft = file.with_suffix(f".{os.getpid()}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as kept:
@@ -66,3 +75,21 @@ def kept_token(file: Path, new: str) -> str:
     finally:
         draft.unlink(missing_ok=True)
     return new
+
+
+def _usable(kept: BinaryIO) -> tuple[str, str]:
+    """``(token, "")``, or ``("", why there is none)``."""
+    seen = os.fstat(kept.fileno())
+    if not stat.S_ISREG(seen.st_mode):
+        return "", "it is no plain file"
+    if seen.st_mode & 0o077:
+        return "", "others can read it"
+    try:
+        token = kept.read(MAX_TOKEN + 1).decode("ascii").strip()
+    except UnicodeDecodeError:
+        return "", "it isn't plain text"
+    if not token:
+        return "", "it is empty"
+    if len(token) > MAX_TOKEN or not token.isprintable() or " " in token:
+        return "", "it must be one line without spaces"
+    return token, ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from gateway.protocol.errors import SettingError
@@ -16,13 +18,25 @@ def test_a_token_is_kept_as_it_was_first_made(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["gateway.token"]
 
 
-@pytest.mark.parametrize(("text", "mode"), [("", 0o600), ("seen by others", 0o644)])
-def test_a_token_that_was_cut_off_or_that_others_can_read_is_replaced(tmp_path, text, mode):
+@pytest.mark.parametrize(
+    ("text", "mode"), [(b"", 0o600), (b"seen-by-others", 0o644), (b"\xff\xfe\0", 0o600), (b"one\ntwo\n", 0o600), (b"x" * 9999, 0o600)]
+)
+def test_a_token_that_was_cut_off_or_makes_no_sense_or_that_others_can_read_is_replaced_and_told(tmp_path, text, mode):
     file = tmp_path / "gateway.token"
-    file.write_text(text)
+    file.write_bytes(text)
     file.chmod(mode)
-    assert kept_token(file, "new") == "new"
-    assert kept_token(file, "newer") == "new"
+    said = []
+    assert kept_token(file, "new", said.append) == "new"
+    assert kept_token(file, "newer", said.append) == "new"
+    assert len(said) == 1 and str(file) in said[0] and "A new one" in said[0]
+
+
+def test_a_pipe_in_its_place_is_replaced_and_never_waited_for(tmp_path):
+    file = tmp_path / "gateway.token"
+    os.mkfifo(file, 0o600)
+    said = []
+    assert kept_token(file, "new", said.append) == "new" == kept_token(file, "newer")
+    assert len(said) == 1 and file.is_file()
 
 
 def test_a_link_in_its_place_is_not_followed(tmp_path):
