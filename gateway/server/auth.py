@@ -85,11 +85,11 @@ def _usable(kept: BinaryIO) -> tuple[str, str]:
     if seen.st_mode & 0o077:
         return "", "others can read it"
     try:
-        token = kept.read(MAX_TOKEN + 1).decode("ascii").strip()
+        token = kept.read(MAX_TOKEN + 1).decode().strip()
     except UnicodeDecodeError:
-        return "", "it isn't plain text"
+        return "", "it isn't text"
     if not token:
         return "", "it is empty"
-    if len(token) > MAX_TOKEN or not token.isprintable() or " " in token:
-        return "", "it must be one line without spaces"
+    if len(token) > MAX_TOKEN or not token.isprintable():
+        return "", "it isn't one line"
     return token, ""
