@@ -109,10 +109,13 @@ class KubernetesCluster(Backend):
             if reasons.over(pod) or not reasons.running(pod):
                 log.warning("the pod %s was never finished, or has ended: deleting it", name)
                 await self.delete_pod(name, pod["metadata"]["uid"], 1.0)
-        for name in secrets:
-            if (self._site.namespace, name) not in self._pods.cache:
+        for name, secret in secrets.items():
+            pod = self._pods.get(name)
+            if pod is None:
                 log.warning("the Secret %s belongs to no pod: deleting it", name)
                 await self.api.delete(SECRETS, self._site.namespace, name)
+            elif not secret["metadata"].get("ownerReferences"):
+                await self._give_to(name, pod)
 
     async def at(self, place: str) -> PodSupervisor:
         await self._open()
@@ -250,9 +253,13 @@ class KubernetesCluster(Backend):
         except BaseException:
             await asyncio.shield(self._forget_secret(name))
             raise
-        reference = manifests.owner_reference({"name": name, "uid": pod["metadata"]["uid"]})
-        await self.api.patch(SECRETS, site.namespace, name, {"metadata": {"ownerReferences": [reference]}})
+        await self._give_to(name, pod)
         return pod
+
+    async def _give_to(self, name: str, pod: reasons.Pod) -> None:
+        """The Secret goes with its pod."""
+        reference = manifests.owner_reference({"name": name, "uid": pod["metadata"]["uid"]})
+        await self.api.patch(SECRETS, self._site.namespace, name, {"metadata": {"ownerReferences": [reference]}})
 
     async def _create_anew(self, kind: Any, name: str, body: dict[str, Any]) -> reasons.Pod:
         """What an earlier kernel of that id has left gives way; one that lives does not."""
