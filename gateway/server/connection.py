@@ -75,10 +75,12 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
         if self.over:
             return
         self.over = True
+        left = self.websocket_handler.close_code == GOING_AWAY  # a page that was closed or loaded anew never comes back as itself
         if self.link is not None:
-            left = self.websocket_handler.close_code == GOING_AWAY  # a page that was closed or loaded anew never comes back as itself
             self.link.detach(self.session_id, forget=left or not self.named, subscriber=self)
             self.link = None
+        elif self._early:  # what was sent is run, whoever is there to see it
+            self.kernel_manager.keep(self.session_id, self._early, forget=left or not self.named)
         self.kernel_manager.left(self)
 
     def handle_incoming_message(self, incoming_msg: str | bytes) -> None:
@@ -259,6 +261,7 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
         self._early_bytes += sum(map(len, parts))
         self._show_why(channel, parts)
         if self._early_bytes > EARLY_BYTES:
+            self._early = []
             self.end(TRY_AGAIN, "too much was sent before the kernel had started")
 
     def _answered(self, parts: Sequence[Part]) -> None:

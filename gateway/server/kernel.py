@@ -22,6 +22,7 @@ from traitlets import Type, default
 from ..protocol.errors import ElasticError, KernelDied, LaunchError, LaunchTimeout, SupervisorLost, cause
 from ..protocol.model import KernelState
 from ..protocol.websocket import CLOSE_KERNEL_GONE
+from ..protocol.wire import Part
 from ..provisioner import ElasticProvisioner
 from .messages import message, status
 from .restarter import ElasticRestarter
@@ -31,7 +32,27 @@ if TYPE_CHECKING:
     from .connection import ElasticWebsocketConnection
 
 SIGINT, SIGTERM, SIGKILL = 2, 15, 9
+MOST_KEPT = 32  # browsers that left before the kernel was up, each with what one may send that early
 OURS = "gateway"  # the session under which the gateway itself speaks to a kernel
+
+
+class Nobody:
+    """A place on the line for a browser that isn't there."""
+
+    def attached(self, n: int, lost: int, seen: int) -> None:
+        pass
+
+    def deliver(self, n: int, channel: str, parts: list[bytes]) -> None:
+        pass
+
+    def taken(self, m: int) -> None:
+        pass
+
+    def cut(self, reason: str) -> None:
+        pass
+
+    def lost(self, reason: str) -> None:
+        pass
 
 
 class ElasticKernelManager(ServerKernelManager):
@@ -55,6 +76,7 @@ class ElasticKernelManager(ServerKernelManager):
         self._state = KernelState()
         self._session = ""
         self.farewell = "the kernel was shut down"
+        self._early: list[tuple[str, list[tuple[str, list[Part], int | None]], bool]] = []  # of browsers that have left
         self._deaf: list[Callable[[], None]] = []  # what ends our listening to the link
         self._worked = False  # the process that runs now (or ran last) has answered once
 
@@ -217,6 +239,20 @@ class ElasticKernelManager(ServerKernelManager):
             self._unsettled.discard(websocket)
             self.parent.notify_disconnect(self.kernel_id)
 
+    def keep(self, session: str, early: list[tuple[str, list[Part], int | None]], forget: bool) -> None:
+        """What a browser that has left sent before the kernel was up: its cells run all the same. ``forget``: it won't come back."""
+        if not self.dead and len(self._early) < MOST_KEPT:
+            self._early.append((session, early, forget))
+
+    def _send_early(self, link: KernelLink) -> None:
+        early, self._early = self._early, []
+        for session, messages, forget in early:
+            nobody = Nobody()
+            link.attach(session, nobody)  # so that it finds the output when it comes back
+            for channel, parts, m in messages:
+                link.send(session, channel, parts, m)
+            link.detach(session, forget=forget, subscriber=nobody)
+
     def close_websockets(self, code: int, reason: str, dead: bool = False) -> None:
         for websocket in list(self.websockets):
             websocket.end(code, reason, dead)
@@ -332,6 +368,7 @@ class ElasticKernelManager(ServerKernelManager):
         self._lose_link()
         self.link, self.coming = link, False
         self._deaf = [link.on_state(self._on_state), link.on_lost(self._on_lost)]
+        self._send_early(link)
         self._on_state(link, link.state)
 
     def _lose_link(self) -> None:

@@ -57,6 +57,7 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._starts = {}
+        self._ending: Counter[str] = Counter()  # ids of kernels that are being ended, which nobody finds again
         self.broker_is_up = asyncio.Event()
         self.broker_is_up.set()
 
@@ -135,7 +136,9 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         self.log.info("Found kernel %s again (%s, %s).", kernel_id, kernel.kernel_name, kernel.execution_state)
 
     def misses(self, kernel_id: str) -> bool:
-        """It isn't here, or here only as one that was given up without ever having been reached."""
+        """It isn't here and is not being ended, or is here only as one that was given up without ever having been reached."""
+        if kernel_id in self._ending:
+            return False
         kernel = self._kernels.get(kernel_id)
         if kernel is not None and kernel.dead and kernel.link is None and kernel_id not in self._starts:
             kernel.close_websockets(CLOSE_RESTART, "the kernel was found again; come back")
@@ -149,11 +152,15 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         """Gone for everybody at once; returns when process and supervisor have ended. A start is cancelled."""
         self._check_kernel_id(kernel_id)
         kernel = self._forget(kernel_id)
-        start = self._starts.pop(kernel_id, None)
-        if start is not None:
-            start.cancel()
-            await asyncio.wait({start})
-        await kernel.shutdown_kernel(now=now)
+        self._ending[kernel_id] += 1
+        try:
+            start = self._starts.pop(kernel_id, None)
+            if start is not None:
+                start.cancel()
+                await asyncio.wait({start})
+            await kernel.shutdown_kernel(now=now)
+        finally:
+            self._ending -= Counter((kernel_id,))
         self.last_kernel_activity = utcnow()
         self.log.info("Kernel %s has ended.", kernel_id)
 

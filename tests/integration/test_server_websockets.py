@@ -41,6 +41,19 @@ def test_a_protocol_that_nobody_speaks_is_not_accepted(gateway, kernel):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_cell_that_was_sent_while_the_kernel_starts_runs_though_its_page_was_closed(gateway, protocol):
+    with gateway.kernel(KERNEL_GPUS="0") as starting:
+        page = starting.open(protocol=protocol)
+        cell = page.begin("answer = 42; print('ran')")
+        page.close()
+        until(lambda: starting.state == "idle")
+        again = starting.open(protocol=protocol, session=page.session)
+        assert again.run("print(answer)").out == "42\n"
+        shown = [m["content"]["text"] for m in again.messages if m["type"] == "stream" and m["parent"] == cell]
+        assert shown in (["ran\n"], []), "at most once"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_output_during_an_absence_comes_whole_and_once(kernel, protocol):
     first = kernel.open(protocol=protocol)
     first.run("1")

@@ -193,3 +193,28 @@ def test_an_interrupt_goes_to_the_supervisor():
         assert [(call["do"], call["signum"]) for call in supervisor.calls] == [("signal", 2)]
 
     adopted(tell, execution_state="busy")
+
+
+def test_a_kernel_that_is_being_ended_is_nobodys_find_and_one_that_was_never_reached_is():
+    async def story() -> None:
+        found = ElasticMappingKernelManager()
+        ended = asyncio.Event()
+
+        async def shutdown_kernel(now: bool) -> None:
+            await ended.wait()
+
+        found._kernels["k1"] = SimpleNamespace(shutdown_kernel=shutdown_kernel, dead=False, link=None)
+        found._kernel_connections["k1"] = 0
+        assert not found.misses("k1"), "it is here"
+        ending = asyncio.create_task(found.shutdown_kernel("k1"))
+        await asyncio.sleep(0)
+        assert "k1" not in found
+        assert not found.misses("k1"), "it is on its way out"
+        ended.set()
+        await ending
+        assert found.misses("k1"), "it was not ended after all, if its supervisor answers now"
+        found._kernels["k1"] = SimpleNamespace(dead=True, link=None, close_websockets=lambda *args: None)
+        assert found.misses("k1"), "given up without having been reached"
+        assert "k1" not in found
+
+    asyncio.run(story())
