@@ -18,9 +18,11 @@ pytestmark = pytest.mark.usefixtures("one_gpu")
 WRITES = range(2, 13)
 
 
-def life(gateway: PodGateway) -> list[Kernel]:
-    """Two kernels are started, share a GPU, give it back, take it again, and end; cut short by the gateway's death."""
+def life(gateway: PodGateway) -> tuple[list[Kernel], set[str]]:
+    """Two kernels are started, share a GPU, give it back, take it again, and end; cut short by the gateway's death. The kernels, and the
+    ids of those whose end was asked for."""
     kernels: list[Kernel] = []
+    deleted: set[str] = set()
     with suppress(requests.ConnectionError, requests.ReadTimeout, AssertionError, OSError):
         for user in ("ada", "bob"):
             kernels.append(gateway.kernel("gpu", KERNEL_USERNAME=user))
@@ -28,8 +30,9 @@ def life(gateway: PodGateway) -> list[Kernel]:
         gateway.call("POST", f"/api/gpu/kernels/{kernels[1].id}/release")
         kernels[0].open().run(GPU + "v", seconds=30)
         for kernel in kernels:
+            deleted.add(kernel.id)
             kernel.call("DELETE")
-    return kernels
+    return kernels, deleted
 
 
 @pytest.mark.parametrize("writes", WRITES)
@@ -38,7 +41,7 @@ def test_nothing_is_lost_and_nothing_is_left_over(pods: PodGateway, writes: int)
     pods.program = (str(REPOSITORY / "tests/cluster/killed.py"), str(writes))
     with suppress(AssertionError):
         pods.start()
-    asked = life(pods)
+    asked, deleted = life(pods)
     pods.process.kill()
     pods.process.wait()
     pods.program = PodGateway.program
@@ -49,7 +52,8 @@ def test_nothing_is_lost_and_nothing_is_left_over(pods: PodGateway, writes: int)
     assert {kernel.id for kernel in asked} >= listed, "none but those that were asked for"
     for kernel_id in listed:
         done = Kernel(pods, kernel_id).open().run(GPU + "print('works')")
-        assert done.out == "works\n", done
+        ending = kernel_id in deleted and done.ename == "KernelDied"  # its end had begun: it is shown as dead, and can be deleted
+        assert done.out == "works\n" or ending, done
 
     # 2. nothing else is there
     expected = {names.kernel_pod(kernel_id) for kernel_id in listed}
