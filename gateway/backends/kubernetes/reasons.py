@@ -74,6 +74,7 @@ def _ended(pod: Pod) -> Trouble | None:
             if ended and ended.get("exitCode"):
                 return Trouble(f"Our code could not be brought into the pod ({_exit(ended)}). Check the gateway's own image.", True, "init")
         return None
+    deleted = bool(pod["metadata"].get("deletionTimestamp"))  # then it was killed after its grace
     if status.get("reason") == "Evicted":
         return Trouble(f"The cluster evicted this kernel's pod: {status.get('message', 'no message')}.", True, "evicted")
     if status.get("reason") in ("NodeLost", "NodeShutdown", "Terminated"):
@@ -88,14 +89,14 @@ def _ended(pod: Pod) -> Trouble | None:
                 True,
                 "oom",
             )
-        if ended and status.get("phase") == "Failed":
+        if ended and status.get("phase") == "Failed" and not deleted:
             return Trouble(f"The kernel's pod ended ({_exit(ended)}).", True, "exited")
     for condition in status.get("conditions") or ():
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
             return Trouble(
                 f"The cluster took this kernel's pod away: {condition.get('message') or condition.get('reason')}.", True, "disrupted"
             )
-    if status.get("phase") == "Failed":
+    if status.get("phase") == "Failed" and not deleted:
         return Trouble(
             f"The kernel's pod failed: {status.get('message') or status.get('reason') or 'the cluster gives no reason'}.", True, "failed"
         )

@@ -81,3 +81,11 @@ def test_a_pod_that_was_deleted_while_it_ran_is_told_so() -> None:
     assert found.reason == "deleted"
     assert running(seen)
     assert not over(seen)
+
+
+def test_a_pod_that_was_deleted_and_killed_after_its_grace_is_told_to_have_been_deleted() -> None:
+    seen = pod("Failed", containerStatuses=container(ended("Error", 137)))
+    seen["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    found = trouble(seen)
+    assert found is not None
+    assert found.reason == "deleted"
