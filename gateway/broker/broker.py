@@ -409,6 +409,8 @@ class Broker:
             self._settle()
 
     def _settle(self) -> None:
+        if self.backend.direct:  # nothing is accounted for elsewhere, and this is asked with each word of each kernel
+            return
         owners = {uuid: record.kernel_id for uuid, record in self.book.devices.owner.items()}
         self.backend.settle({uuid: name for uuid, name in owners.items() if name not in self._foreign}, self.known)
 
