@@ -78,7 +78,7 @@ class Broker:
         self._wall = time.time() - clock()
         self._readings: dict[str, Reading] = {}
         self._leaving: set[str] = set()
-        self._foreign: dict[str, str] = {}  # who waits and is no kernel of ours, and on which node
+        self._foreign: set[str] = set()  # who waits and is no kernel of ours
         self.on_found: Callable[[Supervisor, KernelLink], None] | None = None  # told of our own kernels, again and again
         self._dials: dict[str, int] = {}
         self._epoch = 0
@@ -298,11 +298,11 @@ class Broker:
         """Others count like kernels that wait, each like a new user. What the book grants them is given back, and they take it."""
         waits = {pod.name: pod for pod in pods if pod.nodes}
         told: list[Event] = [events.KernelGone(name) for name in self._foreign if name not in waits]
-        self._foreign = {name: node for name, node in self._foreign.items() if name in waits}
+        self._foreign &= waits.keys()
         for name, pod in waits.items():
             if name not in self._foreign:
                 node = max(pod.nodes, key=lambda node: len(self.book.devices.idle(node)))
-                self._foreign[name] = node
+                self._foreign.add(name)
                 told.append(events.KernelSeen(name, name, pod.count, node, display=name, phase=Phase.WAITING, wanted=True))
         self._tell(told)
 
