@@ -283,7 +283,6 @@ class KernelLink:
         if self.supervisor.alive():
             for subscriber in subscribers.values():
                 _guard(subscriber.cut, "line_broken")
-            self._fail_calls("the line to the kernel's supervisor broke: try again")
             self._redialling = self._loop.create_task(self._redial(), name=f"redial {self.kernel_id}")
         else:
             self._subscribers = subscribers
@@ -298,6 +297,7 @@ class KernelLink:
                 break
             try:
                 await self._dial(5.0)
+                self._fail_calls("the line to the kernel's supervisor broke: try again")  # now it is known that this is all
                 self.silence = ""
                 return
             except VersionError as exc:

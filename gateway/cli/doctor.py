@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 def examine(python: str, size: int, cycles: int) -> dict[str, Any]:
     """``{"gpus": [...], "checks": [...]}``. Raises ``DeviceError`` where the checks themselves don't come to an end."""
-    command = [sys.executable, "-m", "gateway.pod.checks", "--python", python, "--size", str(size), "--cycles", str(cycles)]
+    command = [sys.executable, "-m", "gateway.pod.cuda.checks", "--python", python, "--size", str(size), "--cycles", str(cycles)]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SECONDS)
         said: dict[str, Any] = json.loads(done.stdout)

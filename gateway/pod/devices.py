@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Callable, Optional
 
 from ..protocol.model import Rung, Spec
-from .cuda import CudaDevice
+from .cuda.device import CudaDevice
+from .cuda.driver import present
 from .device import Device, Done, NoParking
-from .driver import present
 from .reactor import Reactor
 from .simulated import Simulated
 

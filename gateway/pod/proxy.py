@@ -20,8 +20,8 @@ from ..protocol.wire import Part, Signer, loads
 from . import leftovers
 from .aside import LET_GO, Aside, exposing
 from .back import Back
-from .cells import Session as PythonCells
-from .cells import Unknown as UnknownCells
+from .cells.session import Session as PythonCells
+from .cells.session import Unknown as UnknownCells
 from .child import Child
 from .commands import call, magic, obey
 from .devices import SuitedDevice

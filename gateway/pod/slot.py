@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from queue import Empty, SimpleQueue
 from typing import Any, Optional
 
-from .cards import RESIDUE
-from .nvml import Nvml, NvmlError
+from .cuda.cards import RESIDUE
+from .cuda.nvml import Nvml, NvmlError
 
 PATIENCE = 570.0  # seconds; a pod's grace period has to be longer
 AGAIN = 0.1  # seconds between two looks

@@ -138,8 +138,7 @@ def test_a_pod_that_is_deleted_in_the_cluster_is_told_in_the_notebook(pods: PodG
         done = browser.finish(cell)
         assert done.status == "error"
         assert "told to end" in done.evalue
-        until(lambda: kernel.state == "dead")
-        assert "deleted in the cluster" in kernel.call("GET").json()["reason"]
+        until(lambda: kernel.state == "dead" and "deleted in the cluster" in kernel.call("GET").json()["reason"])
         assert kernel.call("POST", "/restart").status_code == 200
         assert browser.run("print('again')").out == "again\n"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.pod.driver import present
+from gateway.pod.cuda.driver import present
 
 PYTHON = "ELASTIC_TEST_PYTHON"  # an interpreter that has torch
 CHECKS = (
@@ -37,7 +37,7 @@ pytestmark = [
 
 @cache
 def seen() -> dict[str, dict[str, Any]]:
-    command = [sys.executable, "-m", "gateway.pod.checks", "--python", os.environ.get(PYTHON, sys.executable), "--cycles", "100"]
+    command = [sys.executable, "-m", "gateway.pod.cuda.checks", "--python", os.environ.get(PYTHON, sys.executable), "--cycles", "100"]
     said = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout)
     return {check["name"]: check for check in said["checks"]}
 

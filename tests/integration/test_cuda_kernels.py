@@ -55,7 +55,7 @@ class Notebook:
     @property
     def helper(self) -> int:
         children = Path(f"/proc/{self.supervised.process.pid}/task/{self.supervised.process.pid}/children").read_text().split()
-        return next(int(pid) for pid in children if b"gateway.pod.cuda_helper" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        return next(int(pid) for pid in children if b"gateway.pod.cuda.helper" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 @pytest.fixture

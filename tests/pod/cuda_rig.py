@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.pod.cuda import CudaDevice
+from gateway.pod.cuda.device import CudaDevice
 from gateway.pod.reactor import Reactor
 from gateway.protocol.errors import DeviceError
 

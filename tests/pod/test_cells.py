@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.pod.cells import Session, Verdict
+from gateway.pod.cells.session import Session, Verdict
 
 from .cells_more import NOTEBOOKS, SNEAKIER
 from .cells_tables import EVERYDAY, SNEAKY

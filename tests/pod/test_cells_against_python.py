@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gateway.pod.cells import Session
+from gateway.pod.cells.session import Session
 
 LIBRARY = "pretended"
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.pod.cells import Session, Unknown, Verdict
+from gateway.pod.cells.session import Session, Unknown, Verdict
 
 
 def listed(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from IPython.core.inputtransformer2 import TransformerManager
 
-from gateway.pod.cells_source import read, shell_method
+from gateway.pod.cells.source import read, shell_method
 
 LINES = st.sampled_from(
     ["x = 1", "if x:", "    y = 2", "    !ls", "!ls", "!echo it's", "%time f(1)", "%pwd", "x = !ls", "x = %pwd", "df?", "?df",

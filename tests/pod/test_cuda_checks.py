@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import doctor
-from gateway.pod import checks
+from gateway.pod.cuda import checks
 
 from ..doubles.cuda import GIB, MIB, Effect, Op
 from ..gpu.test_this_machine import CHECKS
@@ -22,7 +22,7 @@ with_room = pytest.mark.parametrize("rig", [{"gpus": 2, "memory": 4 * GIB}], ind
 
 
 def examine(only: str = "") -> dict[str, Any]:
-    command = [sys.executable, "-m", "gateway.pod.checks", "--size", str(SIZE), "--cycles", "2", "--only", only]
+    command = [sys.executable, "-m", "gateway.pod.cuda.checks", "--size", str(SIZE), "--cycles", "2", "--only", only]
     said: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout)
     return said
 

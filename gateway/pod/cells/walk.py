@@ -10,11 +10,11 @@ import ast
 from collections.abc import Iterable
 from typing import Callable
 
-from . import cells_known as known
-from .cells_calls import Calls
-from .cells_effects import CLEAN, THING, element, join, shared
-from .cells_names import ATOM, CODE, DATA, DISPLAYED, MODULE, OBJECT, Value
-from .cells_scope import Frame, Function, annotation, annotations, bound_in, parameters, type_parameters
+from . import known
+from .calls import Calls
+from .effects import CLEAN, THING, element, join, shared
+from .names import ATOM, CODE, DATA, DISPLAYED, MODULE, OBJECT, Value
+from .scope import Frame, Function, annotation, annotations, bound_in, parameters, type_parameters
 
 PASSES = 3  # through a loop, until nothing new is found
 

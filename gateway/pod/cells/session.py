@@ -2,13 +2,13 @@
 
 The argument. A cell that uses only names whose values are *clean* can reach only what those lead to; if it also stays away from the
 few ways out (foreign programs, imports, reflection, strings that run), nothing it does can be a GPU call. So each cell is walked through
-(``cells_walk``) over a symbol table (``cells_names``) of what each name may hold: a value is tainted by an unvetted module, by what can't
+(``walk``) over a symbol table (``names``) of what each name may hold: a value is tainted by an unvetted module, by what can't
 be followed, by whatever is tainted already, and it taints what it is put into. Functions are read for the names they will look up, and
 judged anew at each use. Unknown names, modules, magics and syntax count as using a GPU. ``%%gpu``, ``%%cpu`` and the tags come first.
 
 What it relies on:
 
-1. Packages of the vetted names are the well-known ones (``cells_known``), not a file of that name in the notebook's folder.
+1. Packages of the vetted names are the well-known ones (``known``), not a file of that name in the notebook's folder.
 2. Other packages taint what comes from them and the lists, dicts and objects they are given (not the arrays and frames, which they
    read). They don't rebind the user's names or patch vetted packages behind everybody's back, apart from the accelerators and IPython
    extensions known for it: after those, and after code that could do anything (``exec`` of a computed text), every cell counts.
@@ -27,10 +27,10 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple, Optional
 
-from . import cells_source
-from .cells_known import builtin
-from .cells_names import LIBRARIES, PATIENCE, Names, TooMuch, Value
-from .cells_walk import Walker
+from . import source as cells_source
+from .known import builtin
+from .names import LIBRARIES, PATIENCE, Names, TooMuch, Value
+from .walk import Walker
 
 TOO_DEEP = "is too deep or too tangled to be analysed"
 _BEYOND = (RecursionError, MemoryError, TooMuch)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 from typing import Callable
 
-from . import cells_known as known
-from .cells_effects import CLEAN, Effects, element, join, shared
-from .cells_names import ATOM, CODE, DATA, MODULE, OBJECT, Value
-from .cells_scope import Frame, bound_in
+from . import known
+from .effects import CLEAN, Effects, element, join, shared
+from .names import ATOM, CODE, DATA, MODULE, OBJECT, Value
+from .scope import Frame, bound_in
 
 
 class Values(Effects):

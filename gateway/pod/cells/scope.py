@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterable
 from typing import Optional, Union
 
-from .cells_names import Value
+from .names import Value
 
 Function = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Optional
 
-from . import cells_known as known
+from . import known
 
 # What a name holds, in the order in which they win when it may be either.
 ATOM = 0  # a number, a text: nothing can be planted in it, and it leads nowhere

@@ -1,4 +1,4 @@
-"""The process beside a supervisor that talks to NVIDIA's driver: ``python -m gateway.pod.cuda_helper FD``.
+"""The process beside a supervisor that talks to NVIDIA's driver: ``python -m gateway.pod.cuda.helper FD``.
 
 One JSON object a line in, one answer a line out, with what it is doing in between. It lives as long as its supervisor, because
 the driver takes seconds to start in a process. It must never hold a CUDA context, and never be killed in the middle of a call:
@@ -15,11 +15,11 @@ import socket
 import sys
 from typing import Any, Callable
 
-from ..protocol.errors import DeviceError
+from ...protocol.errors import DeviceError
+from ..processes import Identity
 from .driver import Cuda, DriverError
 from .nvml import Nvml, NvmlError
 from .parking import UNFIT, Parking
-from .processes import Identity
 
 
 def main(argv: list[str]) -> int:

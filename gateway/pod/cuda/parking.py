@@ -10,14 +10,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
-from ..protocol.errors import DeviceError
+from ...protocol.errors import DeviceError
+from ..headroom import host_headroom
+from ..messages import size
+from ..processes import Identity, alive, family, has_cuda, kill, on_host
 from . import driver
 from .cards import RESIDUE, Cards, Memory, needs
 from .driver import CHECKPOINTED, RUNNING, Cuda, DriverError
-from .headroom import host_headroom
-from .messages import size
 from .nvml import Nvml, NvmlError
-from .processes import Identity, alive, family, has_cuda, kill, on_host
 from .steps import Lost, Say, Steps
 
 HOST_MARGIN = 1.1  # of the state's size, in host memory

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable, Optional
 
+from ..processes import Identity, alive
 from . import driver
 from .driver import CHECKPOINTED, FAILED, LOCKED, RUNNING, Cuda, DriverError
-from .processes import Identity, alive
 
 LOCK_SECONDS = 5.0  # on the way back to where a process was
 BUSY_SECONDS = 60.0  # for a move that is under way already, begun by a helper that has died

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Optional
 
-from ..protocol.errors import DeviceError
-from ..protocol.ladder import Facts, rung, version
-from ..protocol.model import Rung
-from .device import Device, Done
+from ...protocol.errors import DeviceError
+from ...protocol.ladder import Facts, rung, version
+from ...protocol.model import Rung
+from ..device import Device, Done
+from ..reactor import Reactor, Timer
 from .driver import CHECKPOINTED, RUNNING
-from .helper import Fields, Helper
+from .line import Fields, Helper
 from .parking import RESTART, UNFIT
-from .reactor import Reactor, Timer
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from keyword import iskeyword
 from textwrap import dedent
 from typing import Callable, Optional
 
-from . import cells_known as known
+from . import known
 
 PLACEHOLDER = "__cell_%d__"
 

@@ -9,10 +9,10 @@ import ast
 from collections.abc import Iterable
 from typing import Optional
 
-from . import cells_known as known
-from .cells_names import ATOM, CODE, DATA, DISPLAYED, LIBRARIES, MODULE, OBJECT, Names, Value, plain
-from .cells_scope import Frame, root_of
-from .cells_source import Special
+from . import known
+from .names import ATOM, CODE, DATA, DISPLAYED, LIBRARIES, MODULE, OBJECT, Names, Value, plain
+from .scope import Frame, root_of
+from .source import Special
 
 CLEAN = Value(ATOM)
 THING = Value(OBJECT)

@@ -9,8 +9,8 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Callable
 
-from ..protocol.errors import DeviceError
-from .messages import size
+from ...protocol.errors import DeviceError
+from ..messages import size
 from .nvml import Nvml
 
 MARGIN, SLACK = 1.05, 512 << 20  # a restore needs the state's size times one, plus the other

@@ -8,11 +8,11 @@ from __future__ import annotations
 import ast
 from typing import Optional
 
-from . import cells_known as known
-from .cells_effects import CLEAN, THING, join
-from .cells_names import ATOM, CODE, DATA, LIBRARIES, MODULE, OBJECT, Value, plain
-from .cells_source import Special, shell_method
-from .cells_values import Values
+from . import known
+from .effects import CLEAN, THING, join
+from .names import ATOM, CODE, DATA, LIBRARIES, MODULE, OBJECT, Value, plain
+from .source import Special, shell_method
+from .values import Values
 
 
 class Calls(Values):

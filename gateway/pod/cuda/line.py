@@ -13,7 +13,7 @@ import subprocess
 import sys
 from typing import Any, Callable
 
-from .reactor import Reactor
+from ..reactor import Reactor
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Helper:
         env = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}  # it has to see all GPUs
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gateway.pod.cuda_helper", str(theirs.fileno())],
+                [sys.executable, "-m", "gateway.pod.cuda.helper", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=env, start_new_session=True,
             )  # fmt: skip
         self.pid = self._process.pid

@@ -1,4 +1,4 @@
-"""What this node's driver really does with parked state: ten checks, ``python -m gateway.pod.checks``, answered as one JSON object.
+"""What this node's driver really does with parked state: ten checks, ``python -m gateway.pod.cuda.checks``, answered as one JSON object.
 
 ``{"gpus": [{"uuid", "rung", "reason"}], "checks": [{"name", "ok", "value", "unit", "reason"}]}``; ``ok`` is null for what could
 not be tried here, and the reason says why. It must never touch a process that it has not started itself, nor a GPU that has no
@@ -20,14 +20,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Optional
 
-from ..protocol.errors import DeviceError
-from ..protocol.ladder import Facts, rung
-from ..protocol.model import Rung
+from ...protocol.errors import DeviceError
+from ...protocol.ladder import Facts, rung
+from ...protocol.model import Rung
+from ..processes import Identity, family
 from .cards import needs
 from .driver import Cuda, DriverError
 from .nvml import Nvml, NvmlError
 from .parking import Parking
-from .processes import Identity, family
 from .steps import Lost
 
 GIB = 1 << 30
@@ -160,8 +160,8 @@ class Checks:
                 patient.park()
                 patient.resume()
                 return bool(patient.do("unharmed()")), os.geteuid(), ""
-        command = [sys.executable, "-m", "gateway.pod.checks", "--only", "as an unprivileged user", "--size", str(self._size), "--python",
-                   self._python]  # fmt: skip
+        only = ["--only", "as an unprivileged user"]
+        command = [sys.executable, "-m", "gateway.pod.cuda.checks", *only, "--size", str(self._size), "--python", self._python]
         try:
             done = subprocess.run(
                 command, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", capture_output=True, text=True, timeout=PATIENCE
@@ -283,7 +283,9 @@ class Checks:
 
 def main(argv: Optional[list[str]] = None) -> int:
     """Prints the JSON object. 0: nothing was found that fails, 1: something was."""
-    parser = argparse.ArgumentParser(prog="python -m gateway.pod.checks", description="What this node's driver does with parked state.")
+    parser = argparse.ArgumentParser(
+        prog="python -m gateway.pod.cuda.checks", description="What this node's driver does with parked state."
+    )
     parser.add_argument("--python", default=sys.executable, help="interpreter that has the users' frameworks (default: this one)")
     parser.add_argument("--size", type=int, default=GIB, help="bytes to park and resume (default: 1 GiB)")
     parser.add_argument("--cycles", type=int, default=20, help="of parking and resuming in a row (default: 20)")
