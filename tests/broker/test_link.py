@@ -206,6 +206,28 @@ def test_a_line_that_breaks_is_dialled_again_while_the_supervisor_lives() -> Non
     run(story())
 
 
+def test_a_call_whose_line_breaks_is_told_what_became_of_the_supervisor() -> None:
+    async def story(lives: bool) -> str:
+        supervisor = FakeSupervisor().listen()
+        link = await opened(supervisor)
+        supervisor.mute = True
+        call = asyncio.ensure_future(link.call("respawn"))
+        await asyncio.sleep(0)
+        supervisor.hang_up()
+        while link.connected:
+            await asyncio.sleep(0)
+        supervisor.mute, supervisor.living = False, lives
+        if lives:
+            supervisor.listen()
+        with pytest.raises(SupervisorLost) as told:
+            await call
+        link.close()
+        return str(told.value)
+
+    assert "try again" in asyncio.run(story(lives=True))
+    assert "ended" in asyncio.run(story(lives=False))
+
+
 def test_a_supervisor_that_has_forgotten_us_is_greeted_anew() -> None:
     async def story() -> None:
         supervisor = FakeSupervisor().listen()
