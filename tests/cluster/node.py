@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from . import cgroups
+from .device_plugin import DevicePlugin
 from .namespaces import Network
 from .places import HERE, Slot
 from .processes import Processes
@@ -62,11 +64,21 @@ class Node:
     def running(self) -> bool:
         return self._processes.pid(self.name) is not None
 
-    def patch_capacity(self, resource: str, count: int) -> None:
-        """Gives the node ``count`` of an extended resource, as a device plugin would; waits until it can be allocated."""
-        path = "/status/capacity/" + resource.replace("~", "~0").replace("/", "~1")
-        patch = json.dumps([{"op": "add", "path": path, "value": str(count)}])
-        self._kubectl("patch", "node", self.name, "--subresource=status", "--type=json", "-p", patch)
+    @contextmanager
+    def devices(self, resource: str, names: Sequence[str]) -> Iterator[DevicePlugin]:
+        """Gives the node devices of a resource, by a device plugin; they can be allocated inside, and are gone afterwards."""
+        plugin = DevicePlugin(self.folder / "lib/kubelet/device-plugins", resource)
+        try:
+            plugin.offer(names)
+            plugin.register()
+            self._until_allocatable(resource, len(names))
+            yield plugin
+            plugin.offer([])
+            self._until_allocatable(resource, 0)
+        finally:
+            plugin.close()
+
+    def _until_allocatable(self, resource: str, count: int) -> None:
         key = resource.replace(".", r"\.")
         self._kubectl("wait", f"node/{self.name}", f"--for=jsonpath={{.status.allocatable.{key}}}={count}", "--timeout=60s")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from gateway.backends.kubernetes import names
 from tests.cluster.cluster import Cluster
+from tests.cluster.device_plugin import DevicePlugin
 from tests.cluster.images import KERNEL, build_image
 from tests.integration.machine import REPOSITORY, Machine, until
 from tests.integration.serving import Gateway
@@ -94,19 +94,10 @@ def pods(cluster: Cluster, namespace: str, gateway_image: str, pod_machine: Mach
 
 
 @pytest.fixture
-def one_gpu(cluster: Cluster, namespace: str) -> Iterator[None]:
-    """One GPU of the test's own kind on one node."""
-    with gpus(cluster, namespace, 1):
-        yield
-
-
-@contextmanager
-def gpus(cluster: Cluster, namespace: str, count: int) -> Iterator[None]:
-    node, resource = cluster.node(NODE), gpu_resource(namespace)
-    node.patch_capacity(resource, count)
-    until(lambda: cluster.get("node", node.name)["status"]["allocatable"].get(resource) == str(count))
-    yield
-    node.patch_capacity(resource, 0)
+def one_gpu(cluster: Cluster, namespace: str) -> Iterator[DevicePlugin]:
+    """One GPU of the test's own kind on one node, which its kubelet gives out; the plugin can offer more."""
+    with cluster.node(NODE).devices(gpu_resource(namespace), ["GPU-0"]) as plugin:
+        yield plugin
 
 
 def gpu_resource(namespace: str) -> str:

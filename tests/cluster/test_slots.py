@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from gateway.backends.kubernetes import names
-from tests.cluster.rig import NODE, PodGateway, foreign_pod, gpus
-from tests.integration.machine import until
+from tests.cluster.cluster import Cluster
+from tests.cluster.device_plugin import DevicePlugin
+from tests.cluster.rig import NODE, PodGateway, foreign_pod
+from tests.integration.machine import Machine, until
 from tests.integration.serving import GPU, Browser
 
 pytestmark = pytest.mark.usefixtures("one_gpu")
@@ -142,8 +144,9 @@ def test_a_slot_that_a_killed_gateway_left_without_a_lease_is_ended(pods: PodGat
     until(lambda: pods.pods(names.ROLE_SLOT) == [])
 
 
-def test_several_gpus_are_one_slot(pods: PodGateway) -> None:
-    with gpus(pods.cluster, pods.namespace, 2), pods.kernel("gpu", KERNEL_GPUS="2") as both, pods.kernel("gpu") as one:
+def test_several_gpus_are_one_slot(one_gpu: DevicePlugin, pods: PodGateway) -> None:
+    one_gpu.offer(["GPU-0", "GPU-1"])
+    with pods.kernel("gpu", KERNEL_GPUS="2") as both, pods.kernel("gpu") as one:
         until(lambda: len(pods.gpu()["gpus"]) == 2)
         assert both.open().run(GPU + "v = 1").status == "ok"
         [slot] = slots(pods)
@@ -151,6 +154,22 @@ def test_several_gpus_are_one_slot(pods: PodGateway) -> None:
         assert one.open().run(GPU + "print('one')").out == "one\n"
         until(lambda: [owner(each) for each in slots(pods)] == [one.id])
         assert both.open().run(GPU + "print(v)").out == "1\n"
+
+
+def test_a_kernel_is_on_the_devices_that_the_kubelet_gave_its_slot(
+    one_gpu: DevicePlugin, cluster: Cluster, namespace: str, gateway_image: str, pod_machine: Machine
+) -> None:
+    visible = GPU + "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    one_gpu.offer(["GPU-a", "GPU-b", "GPU-c"])
+    gateway = PodGateway(pod_machine, cluster, namespace, simulated=None)
+    try:
+        until(lambda: len(gateway.gpu()["gpus"]) == 3)
+        with gateway.kernel("gpu", KERNEL_GPUS="2") as two, gateway.kernel("gpu") as one:
+            assert set(two.open().run(visible).out.strip().split(",")) == set(one_gpu.given[0])
+            assert [one.open().run(visible).out.strip()] == one_gpu.given[1]
+            assert not set(one_gpu.given[0]) & set(one_gpu.given[1])
+    finally:
+        gateway.end()
 
 
 def test_a_kernel_for_life_keeps_its_gpu_and_needs_no_slot(pods: PodGateway) -> None:

@@ -85,21 +85,23 @@ def test_this_machine_reaches_pods_and_services(cluster, namespace):
     wait(cluster, namespace, "pod/client", "jsonpath={.status.phase}=Succeeded")
 
 
-def test_a_gpu_that_was_patched_in_is_accounted_for_by_the_scheduler(cluster, namespace):
+def test_a_gpu_of_a_device_plugin_is_accounted_for_by_the_scheduler_and_told_to_its_pod(cluster, namespace):
     node, gpu = cluster.node(1), f"example.com/{namespace}"
-    node.patch_capacity(gpu, 1)
     wanting = {"limits": {gpu: "1"}}
-    cluster.apply(pod("first", "sleep", "600", **wanting), namespace=namespace)
-    wait(cluster, namespace, "pod/first", "condition=Ready")
-    assert cluster.get("pod", "first", "-n", namespace)["spec"]["nodeName"] == node.name
+    with node.devices(gpu, ["GPU-a"]) as plugin:
+        cluster.apply(pod("first", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES; sleep 600", **wanting), namespace=namespace)
+        wait(cluster, namespace, "pod/first", "condition=Ready")
+        assert cluster.get("pod", "first", "-n", namespace)["spec"]["nodeName"] == node.name
+        assert cluster.kubectl("logs", "first", "-n", namespace) == "GPU-a\n"
+        assert plugin.given == [["GPU-a"]]
 
-    cluster.apply(pod("second", "sleep", "600", **wanting), namespace=namespace)
-    wait(cluster, namespace, "pod/second", "condition=PodScheduled=false")
-    conditions = cluster.get("pod", "second", "-n", namespace)["status"]["conditions"]
-    assert f"Insufficient {gpu}" in next(each for each in conditions if each["type"] == "PodScheduled")["message"]
+        cluster.apply(pod("second", "sleep", "600", **wanting), namespace=namespace)
+        wait(cluster, namespace, "pod/second", "condition=PodScheduled=false")
+        conditions = cluster.get("pod", "second", "-n", namespace)["status"]["conditions"]
+        assert f"Insufficient {gpu}" in next(each for each in conditions if each["type"] == "PodScheduled")["message"]
 
-    cluster.kubectl("delete", "pod", "first", "-n", namespace)
-    wait(cluster, namespace, "pod/second", "condition=Ready")
+        cluster.kubectl("delete", "pod", "first", "-n", namespace)
+        wait(cluster, namespace, "pod/second", "condition=Ready")
 
 
 def test_helm_installs_a_chart(cluster, namespace, tmp_path):
