@@ -6,8 +6,10 @@ decide anything: it only says what the administrator wants.
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from jupyter_core.paths import jupyter_config_path
@@ -51,37 +53,64 @@ def config_stamp() -> tuple[tuple[str, int, int], ...]:
     return tuple(seen)
 
 
+class StrictConfigFiles:
+    """Of a Jupyter application: a configuration file that was named and isn't there, or one that can't be read, stops the start. Stock
+    programs go on without it."""
+
+    raise_config_file_errors = True
+
+    def load_config_file(self: Any, suppress_errors: bool = False) -> None:
+        named = self.config_file
+        if named and not any(Path(named).expanduser().with_suffix(kind).is_file() for kind in (".py", ".json")):
+            self._no_config(f"There is no configuration file {named} (--config): check the path; it must be a .py or a .json file.")
+        try:
+            super().load_config_file(suppress_errors=False)  # type: ignore[misc]
+        except Exception as exc:
+            self.log.debug("Configuration that can't be read", exc_info=True)
+            at = next((f" ({each.filename}, line {each.lineno})" for each in extract_tb(exc.__traceback__) if each.name == "<module>"), "")
+            self._no_config(f"{named or 'A configuration file'} can't be read: {type(exc).__name__}: {exc}{at}. Mend it and start again.")
+
+    def _no_config(self: Any, why: str) -> None:
+        self.log.critical(why)
+        self.exit(1)
+
+
 MOST = 1e15  # of anything; more is a slip of the keyboard, and arithmetic would stumble over it
 
 
 class _Amount:
     """Of a number trait: not negative and within reason, or None where that has a meaning."""
 
-    unit = ""
+    unit = ""  # as it stands behind "a number"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"min": 0, **kwargs})
 
     def validate(self: Any, obj: Any, value: Any) -> Any:
-        value = super().validate(obj, value)
-        if value is None or self.min <= value <= MOST:  # NaN is neither
-            return value
+        try:
+            number = math.nan if isinstance(value, bool) else super().validate(obj, value)
+        except TraitError:
+            number = math.nan
+        if number is None or self.min <= number <= MOST:  # NaN is neither
+            return number
         never = ", or None" if self.allow_none else ""
-        raise TraitError(
-            f"{type(obj).__name__}.{self.name} is {str(value)[:40]}: it must be from {self.min:g} to {MOST:g}{self.unit}{never}."
-        )
+        raise TraitError(f"{type(obj).__name__}.{self.name} can't be {str(value)[:40]!r}: it must be {self.info()}{never}.")
+
+    def info(self: Any) -> str:
+        """What it may be, but for None."""
+        return f"a {'whole ' if isinstance(self, Int) else ''}number{self.unit} from {self.min:g} to {MOST:g}"
 
 
 class Seconds(_Amount, Float):
     """A duration."""
 
-    unit = " seconds"
+    unit = " of seconds"
 
 
 class Bytes(_Amount, Int):
     """An amount of memory."""
 
-    unit = " bytes"
+    unit = " of bytes"
 
     def validate(self, obj: Any, value: Any) -> Any:
         return super().validate(obj, int(value) if isinstance(value, float) and value.is_integer() else value)

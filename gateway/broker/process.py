@@ -18,7 +18,7 @@ from traitlets import default
 
 from .. import __version__
 from ..protocol.errors import ElasticError
-from ..settings import ElasticGateway, Leases, LocalBackend, SimulatedGpu, config_stamp
+from ..settings import ElasticGateway, Leases, LocalBackend, SimulatedGpu, StrictConfigFiles, config_stamp
 from .broker import Broker
 from .seat import BROKER, RUNS
 
@@ -28,14 +28,13 @@ LOOK_SECONDS = 1.0  # between two looks at whether anybody still needs us
 FIRST_SECONDS = 60.0  # for the first kernel to come
 
 
-class BrokerApp(JupyterApp):
+class BrokerApp(StrictConfigFiles, JupyterApp):
     """Leases GPUs until it isn't needed."""
 
     name = "jupyter-elastic-gateway"  # the configuration files are the gateway's
     version = __version__
     description = "Leases this machine's GPUs to kernels that no gateway started. Starts and ends by itself; there is no need to run it."
     classes = [ElasticGateway, Leases, SimulatedGpu, LocalBackend]
-    raise_config_file_errors = True
 
     @default("log_level")
     def _log_level(self) -> int:

@@ -5,10 +5,11 @@ It must never leave half of a change in force.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
-from traitlets import TraitError
+from traitlets import Bool, TraitError
 
 from ..protocol.errors import BadRequest, SettingError
 from ..settings import Leases
@@ -25,11 +26,20 @@ def change_policy(leases: Leases, changes: dict[str, Any], in_force: Callable[[]
     for name in changes:
         if name not in before:
             raise BadRequest(f"There is no policy {name[:40]!r}. There are: {', '.join(sorted(before))}.")
+    name = ""
     try:
         for name, value in changes.items():
             setattr(leases, name, value)
         in_force()
     except (TraitError, SettingError, ArithmeticError, ValueError) as exc:
-        for name in changes:
-            setattr(leases, name, before[name])
+        for each in changes:
+            setattr(leases, each, before[each])
+        if isinstance(exc, TraitError):
+            raise BadRequest(f"{name} can't be {json.dumps(changes[name])[:40]}: it must be {_allowed(leases, name)}.") from None
         raise BadRequest(str(exc)) from None
+
+
+def _allowed(leases: Leases, name: str) -> str:
+    """In words for people who send JSON."""
+    trait = leases.traits()[name]
+    return "true or false" if isinstance(trait, Bool) else trait.info() + (", or null" if trait.allow_none else "")

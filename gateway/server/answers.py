@@ -31,6 +31,13 @@ STATUS: dict[type[ElasticError], int] = {
     errors.SupervisorLost: 503,
 }
 BY_REASON = {"too_large": 413, "no_such_kernel": 404, "no_such_kernelspec": 404, "kernel_limit": 429, "pending": 409, "not_kept": 507}
+WORDS = {  # where jupyter_server has none of its own
+    403: "You are not let in: the token is missing or wrong (send it as the header `Authorization: token ...`), or the gateway was asked "
+    "under a name that isn't one of its own (then its log says so).",
+    404: "There is nothing at this address. GET /api/kernels, /api/kernelspecs and /api/gpu list what there is.",
+    405: "This address can't be asked in this way: it takes other methods.",
+    500: "Something went wrong that nobody foresaw; the gateway's log has it.",
+}
 
 
 class Answer(web.HTTPError):
@@ -40,6 +47,10 @@ class Answer(web.HTTPError):
         status = BY_REASON.get(error.reason) or next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
         super().__init__(status, str(error))
         self.body = error.to_json()
+
+
+def no_such_kernel() -> Answer:
+    return Answer(ElasticError("There is no such kernel: it was shut down, or its server was. Start a new one.", reason="no_such_kernel"))
 
 
 def rest(method: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
@@ -53,6 +64,25 @@ def rest(method: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None
             raise Answer(error) from None
 
     return web.authenticated(authorized(answering))  # type: ignore[no-any-return,arg-type]
+
+
+def told(status_code: int, error: BaseException | None) -> dict[str, str]:
+    """``{"message", "reason"}`` for whatever ended a request."""
+    if isinstance(error, Answer):
+        return error.body
+    if not isinstance(error, web.HTTPError):
+        return {"message": WORDS[500], "reason": "unhandled"}
+    phrase = responses.get(status_code, "Error")
+    message = (error.log_message or "") % error.args if error.args else (error.log_message or "").replace("%%", "%")
+    return {"message": message or error.reason or WORDS.get(status_code, phrase), "reason": phrase.lower().replace(" ", "_")}
+
+
+class JsonErrors:
+    """Of a handler, stock ones too: whatever goes wrong is told in the one form."""
+
+    def write_error(self: Any, status_code: int, **kwargs: Any) -> None:
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(told(status_code, kwargs.get("exc_info", (None, None))[1])))
 
 
 class PreFlight:
@@ -78,7 +108,7 @@ class PreFlight:
         return bool(self.allow_origin_pat and origin_matches_pat(self.allow_origin_pat, origin))
 
 
-class Handler(PreFlight, APIHandler):
+class Handler(JsonErrors, PreFlight, APIHandler):
     """Its methods are decorated with ``rest`` and raise ``ElasticError``."""
 
     auth_resource = "kernels"
@@ -95,13 +125,10 @@ class Handler(PreFlight, APIHandler):
         self.set_status(status)
         self.finish(json.dumps(value))
 
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        error = kwargs.get("exc_info", (None, None))[1]
-        if isinstance(error, Answer):
-            body = error.body
-        elif isinstance(error, web.HTTPError):
-            message = (error.log_message or "") % error.args if error.args else (error.log_message or "").replace("%%", "%")
-            body = {"message": message or responses.get(status_code, "Error"), "reason": error.reason or ""}
-        else:
-            body = {"message": "Unhandled error; the server's log has it.", "reason": "unhandled"}
-        self.finish(json.dumps(body))
+
+class NowhereHandler(Handler):
+    """Every address that nobody serves."""
+
+    async def prepare(self) -> None:
+        await super().prepare()
+        raise web.HTTPError(404)

@@ -29,8 +29,9 @@ from .. import __version__
 from ..broker.broker import Broker
 from ..protocol.errors import ElasticError, cause
 from ..provisioner import ElasticProvisioner
-from ..settings import ElasticGateway, KubernetesBackend, Leases, LocalBackend, SimulatedGpu
+from ..settings import ElasticGateway, KubernetesBackend, Leases, LocalBackend, SimulatedGpu, StrictConfigFiles
 from . import embed, strict
+from .answers import NowhereHandler
 from .auth import ElasticIdentityProvider, kept_token
 from .connection import ElasticWebsocketConnection
 from .contents import NoContents
@@ -55,7 +56,7 @@ OURS = [
 ]
 
 
-class ElasticGatewayApp(ServerApp):
+class ElasticGatewayApp(StrictConfigFiles, ServerApp):
     """``jupyter elastic-gateway``."""
 
     name = "jupyter-elastic-gateway"
@@ -183,6 +184,8 @@ class ElasticGatewayApp(ServerApp):
         self.extra_services = [*embed.SERVICES, *self.extra_services]
         self.tornado_settings["elastic_broker"] = self.broker
         super().init_webapp()
+        # jupyter_server's own page for what isn't there stumbles over addresses that aren't text
+        self.web_app.wildcard_router.rules[-1].target = NowhereHandler
 
     def init_signal(self) -> None:
         """One Ctrl-C is enough, since no kernel is lost by it."""

@@ -6,6 +6,7 @@ It must never keep a browser waiting for a kernel, and never cost more than a li
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from typing import Any
 
@@ -17,13 +18,14 @@ from tornado import web
 from tornado.websocket import WebSocketHandler
 
 from ..protocol import websocket as ws
+from .answers import JsonErrors, no_such_kernel
 from .connection import ElasticWebsocketConnection
 
 NAMELESS_WAIT = 30.0  # seconds; less than the 40 for which stock clients wait for a handshake
 MAX_MESSAGE_BYTES = 512 << 20  # as much as jupyter_server's buffer takes; tornado's 10 MiB cut off large widgets
 
 
-class ChannelsHandler(KernelWebsocketHandler):
+class ChannelsHandler(JsonErrors, KernelWebsocketHandler):
     """Chooses the protocol, finds the kernel, and hands the socket to a connection."""
 
     connection: ElasticWebsocketConnection | None = None
@@ -46,8 +48,8 @@ class ChannelsHandler(KernelWebsocketHandler):
         if kernel_id not in self.kernel_manager:
             # Old tabs ask for ever: an exception, a template and a traceback each time would add up.
             self.set_status(404)
-            self.set_header("Content-Type", "text/plain")
-            self.finish("There is no such kernel: it was shut down, or its server was. Start a new one.\n")
+            self.set_header("Content-Type", "application/json")
+            self.finish(json.dumps(no_such_kernel().body))
             return
         session_id, after = self.get_query_argument("session_id", ""), self.get_query_argument("after", "")
         if len(session_id) > 256 or (after and not (after.isascii() and after.isdigit() and len(after) < 20)):
@@ -89,11 +91,6 @@ class ChannelsHandler(KernelWebsocketHandler):
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.disconnect()
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        error = kwargs.get("exc_info", (None, None))[1]
-        self.set_header("Content-Type", "text/plain")
-        self.finish((error.log_message if isinstance(error, web.HTTPError) and error.log_message else self._reason) + "\n")
 
 
 default_handlers = [(rf"/api/kernels/{_kernel_id_regex}/channels", ChannelsHandler)]

@@ -18,7 +18,12 @@ from ..settings import ElasticGateway
 from .kernels import ElasticMappingKernelManager
 from .metrics import ElasticMetrics
 
-SERVICES = ["gateway.server.handlers", "gateway.server.channels", "gateway.server.gpu"]  # modules with ``default_handlers``
+SERVICES = [
+    "gateway.server.handlers",
+    "gateway.server.channels",
+    "gateway.server.gpu",
+    "gateway.server.stock",
+]  # modules with ``default_handlers``
 LAB_SERVICES = ["gateway.server.channels", "gateway.server.gpu"]  # of a server that has sessions and kernels of its own
 
 

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from jupyter_server.services.kernels.handlers import _kernel_id_regex
 from tornado.iostream import StreamClosedError
 
 from ..broker.rules import change_policy, policy
@@ -34,7 +33,7 @@ class GpuHandlerBase(Handler):
 
     def known(self, kernel_id: str) -> str:
         if kernel_id not in self.broker.links:
-            raise ElasticError("There is no such kernel, or it is still starting.", reason="no_such_kernel")
+            raise ElasticError("There is no such kernel, or it still starts: GET /api/gpu lists those there are.", reason="no_such_kernel")
         return kernel_id
 
 
@@ -153,8 +152,8 @@ def duration(body: dict[str, Any], name: str) -> float:
 
 default_handlers = [
     (r"/api/gpu", GpuHandler),
-    (rf"/api/gpu/kernels/{_kernel_id_regex}/release", ReleaseHandler),
-    (rf"/api/gpu/kernels/{_kernel_id_regex}/hold", HoldHandler),
+    (r"/api/gpu/kernels/([^/]+)/release", ReleaseHandler),
+    (r"/api/gpu/kernels/([^/]+)/hold", HoldHandler),
     (r"/api/gpu/policy", PolicyHandler),
     (r"/api/gpu/events", EventsHandler),
 ]

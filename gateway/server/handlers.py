@@ -8,16 +8,13 @@ from __future__ import annotations
 import asyncio
 
 from jupyter_core.utils import ensure_async
-from jupyter_server.kernelspecs.handlers import KernelSpecResourceHandler
 from jupyter_server.services.kernels.handlers import _kernel_action_regex, _kernel_id_regex
-from jupyter_server.services.kernelspecs.handlers import KernelSpecHandler, MainKernelSpecHandler, kernel_name_regex
 from jupyter_server.services.sessions.handlers import _session_id_regex
 from jupyter_server.utils import url_path_join
-from tornado import web
 
 from ..protocol.errors import BadRequest, ElasticError
 from . import bodies
-from .answers import Handler, PreFlight, rest
+from .answers import Handler, rest
 
 
 class KernelsHandler(Handler):
@@ -155,21 +152,6 @@ class ShutdownHandler(Handler):
         self.serverapp.stop()  # type: ignore[union-attr]
 
 
-class KernelSpecsHandler(PreFlight, MainKernelSpecHandler):
-    """All kernelspecs, as jupyter_server has them."""
-
-
-class OneKernelSpecHandler(PreFlight, KernelSpecHandler):
-    """One kernelspec, as jupyter_server has it."""
-
-
-class KernelSpecFileHandler(KernelSpecResourceHandler):
-    """A kernelspec's logo. Programs ask for it, so who isn't known is refused and not sent to a login page."""
-
-    def get_login_url(self) -> str:
-        raise web.HTTPError(403)
-
-
 default_handlers = [
     (r"/api/kernels", KernelsHandler),
     (rf"/api/kernels/{_kernel_id_regex}", KernelHandler),
@@ -177,7 +159,4 @@ default_handlers = [
     (r"/api/sessions", SessionsHandler),
     (rf"/api/sessions/{_session_id_regex}", SessionHandler),
     (r"/api/shutdown", ShutdownHandler),
-    (r"/api/kernelspecs", KernelSpecsHandler),
-    (rf"/api/kernelspecs/{kernel_name_regex}", OneKernelSpecHandler),
-    (rf"/kernelspecs/{kernel_name_regex}/(?P<path>.*)", KernelSpecFileHandler),
 ]

@@ -20,6 +20,7 @@ from traitlets import List, Unicode, default
 from ..protocol.errors import ElasticError
 from ..protocol.websocket import CLOSE_RESTART
 from ..settings import Count
+from .answers import no_such_kernel
 from .kernel import ElasticKernelManager
 
 if TYPE_CHECKING:
@@ -246,6 +247,10 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
     def _forget(self, kernel_id: str) -> ElasticKernelManager:
         self._kernel_connections.pop(kernel_id, None)
         return self._kernels.pop(kernel_id)
+
+    def _check_kernel_id(self, kernel_id: str) -> None:
+        if kernel_id not in self:
+            raise no_such_kernel()
 
     def _check_spec(self, name: str) -> None:
         try:

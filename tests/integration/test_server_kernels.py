@@ -22,10 +22,11 @@ def settled(browser: Browser, code: str) -> Cell:
     return cell
 
 
-def raw(gateway: Gateway, method: str, path: str, body: str | None = None) -> tuple[int, str]:
+def raw(gateway: Gateway, method: str, path: str, body: str | None = None, token: bool = True) -> tuple[int, str]:
     """No client in between that would tidy the path up."""
     line = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
-    line.request(method, path, body, gateway.headers | ({"Content-Type": "application/json"} if body is not None else {}))
+    headers = gateway.headers if token else {}
+    line.request(method, path, body, headers | ({"Content-Type": "application/json"} if body is not None else {}))
     response = line.getresponse()
     return response.status, response.read().decode("utf-8", "replace")
 

@@ -247,6 +247,14 @@ def test_a_misspelled_setting_in_a_file_is_named_too(own_machine):
     assert "Did you mean Leases.idle_timeout?" in complaint(own_machine, f"--port={free_port()}")
 
 
+def test_a_configuration_file_that_is_not_there_or_makes_no_sense_stops_the_start(own_machine):
+    file = own_machine.root / "mine.py"
+    assert f"There is no configuration file {file}" in complaint(own_machine, f"--config={file}")
+    for text, said in (("c.Leases.min_hold = (", "SyntaxError"), ("c.Leases.min_hold = 1\nc.x = 1 / 0", f"{file}, line 2")):
+        file.write_text(text)
+        assert said in complaint(own_machine, f"--config={file}")
+
+
 def test_idle_kernels_are_culled_and_busy_ones_never(own_machine):
     gateway = Gateway(
         own_machine, "ElasticMappingKernelManager.cull_idle_timeout=3", "ElasticMappingKernelManager.cull_connected=True"
