@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Callable, Optional, Union
 
 from ..protocol.model import Phase
@@ -18,11 +19,12 @@ PASSING = frozenset(
     {"kernel_info_request", "complete_request", "inspect_request", "is_complete_request", "history_request", "comm_info_request"}
 )
 CELL = "execute_request"
+CONTROL = "control"  # the lane of what came on that channel
 
 
 @dataclass(eq=False)
 class Request:
-    """One request on its way. ``source`` is where its answers go; ``lane`` the subshell ("" the main shell) or "control"."""
+    """One request on its way. ``source`` is where its answers go; ``lane`` the subshell ("" the main shell) or ``CONTROL``."""
 
     source: Any
     parts: list[Part]
@@ -37,6 +39,13 @@ class Request:
     why: str = ""  # why it needs a GPU
     stopped: bool = False  # it was interrupted before the kernel began to run it, and has to be again
     order: int = 0  # of those that went to the kernel and have a reply, which one it was
+    heard: bool = False  # the kernel has published something for it
+    through: bool = False  # the kernel has published its idle
+
+    @property
+    def has_reply(self) -> bool:
+        """Comms have none to wait for."""
+        return not self.msg_type.startswith("comm_") or self.msg_type == "comm_info_request"
 
 
 @dataclass(frozen=True)
@@ -121,6 +130,26 @@ class Gate:
     def busy(self) -> bool:
         return bool(self.lanes) or any(r.msg_type == CELL for r in self.in_flight.values())
 
+    def under_way(self, msg_id: str) -> Optional[Request]:
+        """The request of this id that is still to be answered."""
+        waits = (request for lane in self.lanes.values() for request in lane if request.msg_id == msg_id)
+        return self.in_flight.get(msg_id) or next(waits, None)
+
+    @property
+    def cell(self) -> Optional[Request]:
+        """One that runs, or else one that waits."""
+        runs = (request for request in self.in_flight.values() if request.msg_type == CELL and not request.through)
+        return next(chain(runs, self.held), None)
+
+    def through(self) -> list[Request]:
+        """What the kernel is through with and has not answered so far."""
+        return [request for request in self.in_flight.values() if request.through]
+
+    def unheard(self) -> list[Request]:
+        """What went to the kernel and was never heard of, where nothing else of its lane runs."""
+        running = {request.lane for request in self.in_flight.values() if request.heard}
+        return [request for request in self.in_flight.values() if not request.heard and request.lane not in running]
+
     # what happens
 
     def request(self, request: Request) -> list[Effect]:
@@ -140,7 +169,6 @@ class Gate:
 
     def control(self, request: Request) -> list[Effect]:
         """A client's message on control: never waits, but it is waited for."""
-        request.lane = "control"
         return [self._send(request)]
 
     def replied(self, msg_id: str) -> Optional[Request]:
@@ -149,6 +177,12 @@ class Gate:
         if request is not None and not self.in_flight:
             self.stalled = False
         return request
+
+    def said(self, msg_id: str, state: str) -> None:
+        """The kernel has published a status of a request."""
+        request = self.in_flight.get(msg_id)
+        if request is not None:
+            request.heard, request.through = True, request.through or state == "idle"
 
     def sent_before(self, request: Request) -> list[Request]:
         """What was sent on its lane before it, and is not answered yet."""
@@ -197,7 +231,10 @@ class Gate:
     def begins(self, msg_id: str) -> list[Effect]:
         """The kernel begins to run a cell. One that was interrupted on its way is interrupted now: a signal before was nobody's."""
         request = self.in_flight.get(msg_id)
-        return [Signal()] if request is not None and request.stopped else []
+        if request is None:
+            return []
+        request.heard = True
+        return [Signal()] if request.stopped else []
 
     def denied(self, ename: str, evalue: str) -> list[Effect]:
         """The wait for a GPU can't succeed."""
@@ -233,7 +270,7 @@ class Gate:
         return request.gpu and (not self.open or self.yielding)
 
     def _send(self, request: Request) -> Send:
-        if not request.msg_type.startswith("comm_") or request.msg_type == "comm_info_request":  # comms have no reply to wait for
+        if request.has_reply:
             self._sent += 1
             request.order = self._sent
             self.in_flight[request.msg_id] = request

@@ -6,7 +6,6 @@ Pure but for the clock that it is given.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Generic, Optional, TypeVar
 
 T = TypeVar("T")
@@ -24,7 +23,7 @@ class IdleWatch(Generic[T]):
     def __init__(self, now: float) -> None:
         self._heard = now
         self._owed: dict[str, tuple[T, float]] = {}  # with when the reply came
-        self._early: dict[str, float] = {}  # whose idle came before its reply, and when
+        self._early: set[str] = set()  # whose idle came before its reply
 
     def heard(self, now: float) -> None:
         """The kernel has published something."""
@@ -32,25 +31,22 @@ class IdleWatch(Generic[T]):
 
     def replied(self, msg_id: str, reply: T, now: float) -> bool:
         """Whether the reply may go now; else ``idle`` or ``give_up`` will give it back."""
-        if self._early.pop(msg_id, None) is not None:
+        if msg_id in self._early:
+            self._early.remove(msg_id)
             return True
         self._owed[msg_id] = reply, now
         return False
 
-    def idle(self, msg_id: str, running: bool, now: float) -> Optional[T]:
+    def idle(self, msg_id: str, running: bool) -> Optional[T]:
         """The reply that waited for this. ``running``: it has not come yet."""
         reply, _ = self._owed.pop(msg_id, (None, 0.0))
         if reply is None and running:
-            self._early.setdefault(msg_id, now)
+            self._early.add(msg_id)
         return reply
-
-    def unanswered(self) -> Mapping[str, float]:
-        """Whose idle has come without a reply so far, and when."""
-        return self._early
 
     def closed(self, msg_id: str) -> None:
         """It waits for nothing any more."""
-        self._early.pop(msg_id, None)
+        self._early.discard(msg_id)
 
     def overdue(self, now: float) -> frozenset[str]:
         """Whose idle should have come by now."""

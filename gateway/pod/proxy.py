@@ -10,14 +10,15 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 import zmq
 
-from ..protocol.errors import LaunchError, WireError, cause
+from ..protocol.errors import LaunchError, cause
 from ..protocol.model import KernelState, Spec
 from ..protocol.wire import Part, Signer, loads
 from . import leftovers
+from .answers import Answers, channel
 from .aside import LET_GO, Aside, exposing
 from .back import Back
 from .cells.session import Session as PythonCells
@@ -25,18 +26,21 @@ from .cells.session import Unknown as UnknownCells
 from .child import Child
 from .commands import call, magic, obey
 from .devices import SuitedDevice
-from .front import PLAIN, Front
+from .front import Front
 from .gate import CELL, PASSING, Abort, Effect, Fail, Gate, Hold, Request, Send
+from .greeting import Greeting
 from .idle import IdleWatch
 from .lease import Lease
-from .link import LINKED, Link
+from .link import Link
+from .lost_idle import LostIdle
 from .magic import MagicSocket
-from .messages import Messages, error_content
+from .messages import Messages
 from .orphans import Orphans
 from .owner import watch_owner
 from .possession import Possession
 from .process import KernelProcess, give_back, identity, wakeup
-from .reactor import Reactor, Timer
+from .reactor import Reactor
+from .requests import REPEATED, Repeats, read, read_cell
 from .unanswered import Unanswered
 from .waiting import Waiting
 from .watchdog import Watchdog
@@ -61,8 +65,9 @@ class Proxy:
         self.cells = PythonCells() if spec.language == "python" else UnknownCells()
         self.gate = Gate(spec.gpus, self._classify, self._ran)
         self._mark = f"ELASTIC_SUPERVISOR={folder / 'magic.sock'}"
+        self._repeats = Repeats(self.gate)
         self.device = SuitedDevice(spec, self.reactor, self._mark, self.changed)
-        self.aside = Aside(self.reactor, self.messages, lambda parts: self.back.send("shell", OWN, parts))
+        self.aside = Aside(self.reactor, self.messages, lambda parts: self._question("shell", parts))
         self.lease = Lease(
             self.gate, self.device, lambda: self.state.pid, self.apply, self._expose, self._quiet, self._kill, self.changed,
             Possession(spec.lock_dir, f"kernel {spec.display or spec.kernel_id} of {spec.user or 'nobody by name'}"),
@@ -74,8 +79,9 @@ class Proxy:
         self.link.on_order, self.link.on_call = (lambda order: obey(self, order)), (lambda asked: call(self, asked))
         self._bulky = False  # something large has passed since memory was last given back
         self._watchdog = Watchdog(self.reactor, self.gate, spec.stall_seconds, lambda: self.state.pid, self.changed)
+        self.answers = Answers(self.front, self.link, self.messages, self.gate)
         self.waiting = Waiting(
-            self.reactor, self.gate, self.messages, self.publish, spec.notice_after,
+            self.reactor, self.gate, self.messages, self.answers.publish, spec.notice_after,
             lambda: self.link.brokered, lambda: self.device.alarm,
         )  # fmt: skip
         self.magic = MagicSocket(self.reactor, str(folder / "magic.sock"), lambda asked: magic(self, asked))
@@ -84,12 +90,8 @@ class Proxy:
         self._closing = self._restarting = self._ending = False
         self._busy_since = time.monotonic()
         self._idle: IdleWatch[tuple[Request, list[Part], list[Part]]] = IdleWatch(time.monotonic())
-        self._probe: Optional[tuple[str, frozenset[str]]] = None  # a question of ours, and the cells whose idle it is asked for
-        self._unanswered = Unanswered(
-            self.gate, self._idle, self.messages, lambda channel, parts: self.back.send(channel, OWN, parts), self.apply, self.changed
-        )
-        self._iopub_live = False
-        self._nudge: Optional[Timer] = None
+        self._lost_idle = LostIdle(self._idle, self.messages, self._question, lambda reply: self._give_up(*reply))
+        self._unanswered = Unanswered(self.gate, self._idle, self.messages, self._question, self.apply, self.changed)
         self._kernel_started()
 
     # life
@@ -129,8 +131,8 @@ class Proxy:
         """End the kernel, politely for ``grace`` seconds, and then this process."""
         if self._ending:
             return
-        self._ending = self._closing = True
-        self.apply(self.gate.closing())
+        self._ending = True
+        self._close()
         child = self.process.child
         if child is None or child.poll() is not None:
             self.reactor.stop()
@@ -149,30 +151,21 @@ class Proxy:
         assert child is not None
         self.state.alive, self.state.ready, self.state.exit_code, self.state.pid = True, False, None, child.pid
         self.state.starts = self.process.starts
-        self._closing = self._restarting = self._iopub_live = False
-        self._probe = None
+        self._closing = self._restarting = False
+        self._lost_idle.forget()
         self._killed = ""
         self.back = Back(self.context, self.reactor, self.process.info, self.signer, self._answered, self._published)
         if child.pidfd is not None:
             self.reactor.add(child.pidfd, self._reap)
-        self._ask_kernel_info(tries=0)
+        self._greeting = Greeting(self.reactor, self._ask_kernel_info, self._kernel_ready)
+        self._greeting.begin()
         self.changed()
-
-    def _ask_kernel_info(self, tries: int) -> None:
-        """Until it answers on shell and is heard on iopub: a cell sent before that could lose its first output."""
-        if self.gate.ready or not self.state.alive:
-            return
-        if tries < 1 or self._answered_info:
-            self._answered_info = False
-            self.back.send("shell", OWN, self.messages.make("kernel_info_request", {}))
-        self._nudge = self.reactor.call_later(0.1, lambda: self._ask_kernel_info(tries + 1))
-
-    _answered_info = False
 
     def _kernel_ready(self) -> None:
         self.state.ready = True
         self.process.show()
-        self.publish(self.messages.status("idle"), "status")  # front ends look away from the idle of many a request, kernel_info too
+        # front ends look away from the idle of many a request, kernel_info too
+        self.answers.publish(self.messages.status("idle"), "status")
         self.apply(self.gate.kernel_ready())
         self.changed()
 
@@ -183,6 +176,7 @@ class Proxy:
             return
         if child.pidfd is not None:
             self.reactor.remove(child.pidfd)
+        self._greeting.end()
         child.sweep()
         child.close()
         self.back.read_rest()  # its last output and answers
@@ -193,7 +187,7 @@ class Proxy:
         self.state.reason = "" if self._closing and not code else self._killed or child.reason(code)
         log.info("kernel process %d ended: %s", child.pid, self.state.reason or "as asked")
         for answered in self._idle.rest():
-            self._close(*answered)
+            self._give_up(*answered)
         told = f"{self.state.reason}\nWhat was in its memory is gone." if self.state.reason else ""
         self.apply(self.gate.gone(told, asked=self._closing))
         self.lease.kernel_gone()
@@ -215,59 +209,54 @@ class Proxy:
         except OSError as exc:
             raise LaunchError(f"The kernel could not be started: {cause(exc, self.folder)}. Check its kernelspec.") from exc
         if not self._closing:  # front ends take it for news of a death, so whoever has asked for a restart is not told
-            self.publish(self.messages.status("restarting"), "status", once=True)
+            self.answers.publish(self.messages.status("restarting"), "status", once=True)
         self._kernel_started()
 
     # requests of clients
 
     def _request(self, channel: str, envelope: list[Part], parts: list[Part]) -> None:
-        header = loads(parts[0])
-        msg_type, msg_id = header.get("msg_type"), header.get("msg_id")
-        if not isinstance(msg_type, str) or not isinstance(msg_id, str) or not msg_id or msg_id.startswith(self.messages.prefix):
-            raise WireError("a request needs a msg_type and a msg_id that are text")
+        request = read(channel, envelope, parts, self.messages.prefix)
         if channel == "stdin":
             self.back.send("stdin", envelope, parts)
             return
-        request = Request(envelope, parts, msg_id, msg_type)
         if channel == "control":
             self._control(request)
             return
-        subshell = header.get("subshell_id")
-        request.lane = subshell if isinstance(subshell, str) else ""
-        if msg_type == CELL:
-            content, metadata = loads(parts[3]), loads(parts[2])
-            if not isinstance(content.get("code"), str):
-                self.apply([Fail(request, "ValueError", "An execute_request needs a content with code that is text.")])
-                return
-            expressions = content.get("user_expressions") or {}
-            if not isinstance(expressions, dict):
-                self.apply([Fail(request, "ValueError", "The user_expressions of an execute_request must be an object of names and code.")])
-                return
-            request.expressions = tuple(each for each in expressions.values() if isinstance(each, str))
-            request.code, request.metadata = content["code"], metadata
-        if msg_type not in PASSING:
+        wrong = read_cell(request) if request.msg_type == CELL else ""
+        if wrong:
+            self.apply([Fail(request, "ValueError", wrong)])
+            return
+        if self._repeated(request):
+            return
+        if request.msg_type not in PASSING:
             self._touch()
         self.apply(self.gate.request(request))
         self.changed()
 
+    def _repeated(self, request: Request) -> bool:
+        """Its sender alone is told: what is shown below a cell is about the first of that id."""
+        refused = self._repeats.refuse(request) if request.has_reply else None
+        if refused:
+            self.answers.refuse(request, REPEATED, refused)
+        return refused is not None
+
     def _control(self, request: Request) -> None:
         if request.msg_type == "interrupt_request":
             self.interrupt()
-            if self.spec.interrupt_mode != "message" or not self.state.alive:
-                self._reply(request, {"status": "ok"})
+            self.answers.reply(request, {"status": "ok"})
             return
         if request.msg_type == "shutdown_request":
             content = loads(request.parts[3])
-            self._closing, self._restarting = True, bool(content.get("restart"))
-            self.apply(self.gate.closing())
+            self._restarting = bool(content.get("restart"))
+            self._close()
             self.changed()
             if not self.state.alive:
-                self._reply(request, {"status": "ok", "restart": self._restarting})
+                self.answers.reply(request, {"status": "ok", "restart": self._restarting})
                 return
         if not self.state.alive:
-            self._reply(request, {"status": "aborted"})
-            return
-        self.apply(self.gate.control(request))
+            self.answers.reply(request, {"status": "aborted"})
+        elif not self._repeated(request):
+            self.apply(self.gate.control(request))
 
     def interrupt(self) -> None:
         """Stop what runs, and what waits."""
@@ -277,13 +266,18 @@ class Proxy:
     def signal(self, signum: int, ends: bool) -> None:
         """Any other signal; ``ends``: the kernel's end is asked for by it, as by a shutdown_request."""
         if ends:
-            self._closing = True
-            self.apply(self.gate.closing())
+            self._close()
         child = self.process.child
         if child is not None and ends:
             self.device.before_kill(child.pid, lambda: child.signal(signum))
         elif child is not None:
             child.signal(signum)
+
+    def _close(self) -> None:
+        """Its end was asked for, so nothing goes to it any more, even if it only comes up now."""
+        self._closing = True
+        self._greeting.end()
+        self.apply(self.gate.closing())
 
     def _kill(self, why: str) -> None:
         """End the kernel process: nothing else helps. It was not asked for, so people are told."""
@@ -301,15 +295,15 @@ class Proxy:
         for effect in effects:
             if isinstance(effect, Send):
                 self.waiting.ended(effect.request, granted=True)
-                channel = "control" if effect.request.lane == "control" else "shell"
-                self.back.send(channel, effect.request.source, effect.request.parts)
+                self.back.send(channel(effect.request), effect.request.source, effect.request.parts)
             elif isinstance(effect, Hold):
                 self.waiting.held(effect.request)
             elif isinstance(effect, Fail):
-                self._fail(effect.request, effect.ename, effect.evalue)
+                self.waiting.ended(effect.request, granted=False)
+                self.answers.fail(effect.request, effect.ename, effect.evalue)
             elif isinstance(effect, Abort):
                 self.waiting.ended(effect.request, granted=False)
-                self._reply(effect.request, {"status": "aborted"}, idle=True)
+                self.answers.abort(effect.request)
             else:
                 self._signal()
 
@@ -319,7 +313,7 @@ class Proxy:
         if child is None or not self.gate.ready:  # one that still imports would die of it, and one that ends is ending
             return
         if self.spec.interrupt_mode == "message":
-            self.back.send("control", OWN, self.messages.make("interrupt_request", {}))
+            self._question("control", self.messages.make("interrupt_request", {}))
         else:
             child.signal(2)
         for delay in (0.05, 0.3, 1.0):  # on a busy machine the signal may come after the first
@@ -327,37 +321,28 @@ class Proxy:
 
     def _poke(self) -> None:
         if self.state.alive and self.gate.ready:
-            self.back.send("shell", OWN, self.messages.make("kernel_info_request", {}))
+            self._ask_kernel_info()
 
-    def _fail(self, request: Request, ename: str, evalue: str) -> None:
-        self.waiting.ended(request, granted=False)
-        if request.msg_type == CELL:
-            self.publish(self.messages.error(request.parts[0], ename, evalue), "error")
-        self._reply(request, {"status": "error", **error_content(ename, evalue)}, idle=True)
+    def _ask_kernel_info(self) -> None:
+        self._question("shell", self.messages.make("kernel_info_request", {}))
 
-    def _reply(self, request: Request, content: dict[str, Any], idle: bool = False) -> None:
-        if request.msg_type == CELL:
-            content = {"execution_count": None, "payload": [], "user_expressions": {}, **content}
-        channel = "control" if request.msg_type in ("interrupt_request", "shutdown_request") or request.lane == "control" else "shell"
-        self._route(channel, request.source, self.messages.reply(request.msg_type, request.parts[0], content), "reply")
-        if idle:
-            self.publish(self.messages.status("idle", request.parts[0]), "status")
+    def _question(self, channel: str, parts: list[Part]) -> None:
+        """To the kernel, from us."""
+        self.back.send(channel, OWN, parts)
 
     # what the kernel says
 
     def _answered(self, channel: str, envelope: list[Part], parts: list[Part]) -> None:
         parent = loads(parts[1])
         if envelope[:1] == OWN:
-            if parent.get("msg_type") == "kernel_info_request" and not self.gate.ready:
-                self._answered_info = True
+            if parent.get("msg_type") == "kernel_info_request" and not self.state.ready:
                 self.state.session = self.messages.session = str(loads(parts[0]).get("session") or self.messages.session)
-                if self._iopub_live:
-                    self._kernel_ready()
+                self._greeting.answered()
             self.aside.replied(str(parent.get("msg_id")))
             self._unanswered.probed(str(parent.get("msg_id")))
             return
         if channel == "stdin":
-            self._route("stdin", envelope, parts, "input_request")
+            self.answers.route("stdin", envelope, parts, "input_request")
             return
         request = self.gate.replied(str(parent.get("msg_id")))
         self.changed()
@@ -368,49 +353,32 @@ class Proxy:
                 self.cells.succeeded(request.ticket)
             if not self._idle.replied(request.msg_id, (request, envelope, parts), time.monotonic()):
                 return
-        self._route(channel, envelope, parts, "reply")
-
-    def _route(self, channel: str, envelope: list[Part], parts: list[Part], msg_type: str) -> None:
-        if envelope[:1] == [PLAIN]:
-            self.front.answer(channel, envelope, parts)
-        elif envelope[:1] == [LINKED]:
-            self.link.publish(channel, parts, msg_type, to=bytes(envelope[1]).decode())
+        self.answers.route(channel, envelope, parts)
 
     def _published(self, parts: list[Part], frames: list[bytes]) -> None:
         self._idle.heard(time.monotonic())
         msg_type = loads(parts[0]).get("msg_type", "")
-        if not self._iopub_live:
-            self._iopub_live = True
-            if self._answered_info:
-                self._kernel_ready()
+        self._greeting.heard()
         if msg_type == "iopub_welcome" or self.messages.prefix.encode() in bytes(parts[1]):
-            if self._probe and loads(parts[1]).get("msg_id") == self._probe[0]:
-                for lost in self._idle.give_up(self._probe[1]):
-                    log.warning("the idle of a cell was lost; told in the kernel's place")
-                    self._close(*lost)
+            msg_id = str(loads(parts[1]).get("msg_id"))
+            self._lost_idle.published(msg_id)
+            self._unanswered.published(msg_id)
             return  # meant for us: the front says its own welcome
         if msg_type == "execute_input":
             self.apply(self.gate.begins(str(loads(parts[1]).get("msg_id"))))
         said = loads(parts[3]).get("execution_state") if msg_type == "status" else None
         if said == "starting" and self.state.ready:
             return  # out of date: it came after the kernel's first answer, and would be the last that a front end hears
-        idle = said == "idle"
-        if idle:
+        if said:
             msg_id = str(loads(parts[1]).get("msg_id"))
-            waiting = self._idle.idle(msg_id, running=msg_id in self.gate.in_flight, now=time.monotonic())
-            if waiting is not None:
-                self._route("shell", waiting[1], waiting[2], "reply")
-        self.front.publish(parts, wrapped=frames)
+            self.gate.said(msg_id, str(said))
+            reply = self._idle.idle(msg_id, msg_id in self.gate.in_flight) if said == "idle" else None
+            if reply is not None:
+                self.answers.route("shell", reply[1], reply[2])
         self._bulky = self._bulky or len(parts[3]) > BULK
-        for piece in self.messages.pieces(parts) if msg_type == "stream" else [parts]:
-            self.link.publish("iopub", piece, msg_type)
-        if idle and self.gate.held:  # of another request: a front end shows the newest status, and a cell still waits
-            self.publish(self.messages.status("busy", self.gate.held[0].parts[0]), "status")
-
-    def publish(self, parts: list[Part], msg_type: str, once: bool = False) -> None:
-        """A message of our own, on iopub to everybody."""
-        self.front.publish(parts, topic=msg_type.encode())
-        self.link.publish("iopub", parts, msg_type, once=once)
+        self.answers.relay(parts, frames, msg_type)
+        if said == "idle":  # of another request than those that wait
+            self.answers.still_busy(next(iter(self.gate.held), None))
 
     # the lease
 
@@ -482,15 +450,11 @@ class Proxy:
         if self._bulky and self.link.sessions.held_bytes < BULK:
             self._bulky = False
             give_back()
-        overdue = self._idle.overdue(time.monotonic())
-        if overdue and self.gate.ready and (self._probe is None or self._probe[1] != overdue):
-            probe = self.messages.make("kernel_info_request", {})  # what it publishes comes after all that was published before
-            self._probe = str(loads(probe[0])["msg_id"]), overdue
-            self.back.send("shell", OWN, probe)
         if self.gate.ready:
+            self._lost_idle.look(time.monotonic())
             self._unanswered.look(time.monotonic())
 
-    def _close(self, request: Request, envelope: list[Part], parts: list[Part]) -> None:
+    def _give_up(self, request: Request, envelope: list[Part], parts: list[Part]) -> None:
         """A reply whose idle won't come: send both."""
-        self._route("shell", envelope, parts, "reply")
-        self.publish(self.messages.status("idle", request.parts[0]), "status")
+        self.answers.route("shell", envelope, parts)
+        self.answers.idle(request)

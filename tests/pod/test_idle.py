@@ -8,18 +8,18 @@ from gateway.pod.idle import SILENCE, IdleWatch
 def test_a_reply_waits_for_its_idle() -> None:
     watch: IdleWatch[str] = IdleWatch(now=0.0)
     assert not watch.replied("a", "reply of a", now=1.0)
-    assert watch.idle("a", running=False, now=1.0) == "reply of a"
+    assert watch.idle("a", running=False) == "reply of a"
 
 
 def test_a_reply_whose_idle_came_first_goes_at_once() -> None:
     watch: IdleWatch[str] = IdleWatch(now=0.0)
-    assert watch.idle("a", running=True, now=1.0) is None
+    assert watch.idle("a", running=True) is None
     assert watch.replied("a", "reply of a", now=1.0)
 
 
 def test_the_idle_of_something_that_has_no_reply_is_nobodys() -> None:
     watch: IdleWatch[str] = IdleWatch(now=0.0)
-    assert watch.idle("comm", running=False, now=1.0) is None
+    assert watch.idle("comm", running=False) is None
     assert not watch.overdue(100.0)
 
 
@@ -37,23 +37,13 @@ def test_what_is_overdue_is_given_up_only_once_something_later_has_come() -> Non
     watch.replied("a", "reply of a", now=0.0)
     watch.replied("b", "reply of b", now=0.0)
     overdue = watch.overdue(100.0)
-    assert watch.idle("b", running=False, now=1.0) == "reply of b", "it came after all, before the later message"
+    assert watch.idle("b", running=False) == "reply of b", "it came after all, before the later message"
     assert watch.give_up(overdue) == ["reply of a"] and watch.give_up(overdue) == []
 
 
 def test_a_kernel_that_ends_leaves_no_reply_behind() -> None:
     watch: IdleWatch[str] = IdleWatch(now=0.0)
     watch.replied("a", "reply of a", now=1.0)
-    watch.idle("b", running=True, now=1.0)
+    watch.idle("b", running=True)
     assert watch.rest() == ["reply of a"] and watch.rest() == []
     assert not watch.replied("b", "reply of the next b", now=1.0)
-
-
-def test_what_the_kernel_is_through_with_and_has_not_answered_is_known() -> None:
-    watch: IdleWatch[str] = IdleWatch(now=0.0)
-    watch.idle("a", running=True, now=3.0)
-    watch.idle("b", running=True, now=4.0)
-    watch.idle("c", running=True, now=5.0)
-    watch.replied("b", "reply of b", now=4.0)
-    watch.closed("c")
-    assert watch.unanswered() == {"a": 3.0}

@@ -37,8 +37,17 @@ class Kernel:
         self.watch.replied(request)
         self.idle.closed(msg_id)
 
-    def is_through(self, msg_id: str, now: float = 0.0) -> None:
-        self.idle.idle(msg_id, running=True, now=now)
+    def begins(self, msg_id: str) -> None:
+        self.gate.said(msg_id, "busy")
+
+    def is_through(self, msg_id: str) -> None:
+        self.gate.said(msg_id, "idle")
+        self.idle.idle(msg_id, running=True)
+
+    def answers_the_question(self) -> None:
+        msg_id = self.asked[-1][1]["msg_id"]
+        self.watch.published(msg_id)
+        self.watch.probed(msg_id)
 
     def ask(self, channel: str, parts: Any) -> None:
         self.asked.append((channel, json.loads(parts[0])))
@@ -65,8 +74,10 @@ def test_a_later_reply_on_the_same_lane_closes_what_is_through_and_unanswered(ke
 def test_a_request_that_is_not_through_is_never_closed(kernel: Kernel) -> None:
     kernel.takes("a")
     kernel.takes("b")
+    kernel.begins("a")
     kernel.replies("b")
-    kernel.watch.look(1e9)
+    for now in (0.0, 1e9):
+        kernel.watch.look(now)
     assert not kernel.closed and not kernel.asked and kernel.gate.executing
 
 
@@ -89,7 +100,8 @@ def test_where_nothing_comes_later_the_kernel_is_asked_on_the_same_lane(
     kernel: Kernel, lane: str, channel: str, subshell: str | None
 ) -> None:
     kernel.takes("a", lane)
-    kernel.is_through("a", 10.0)
+    kernel.is_through("a")
+    kernel.watch.look(10.0)
     kernel.watch.look(10.0 + SILENCE / 2)
     assert not kernel.asked, "its reply may just be on its way"
     kernel.watch.look(10.0 + SILENCE)
@@ -104,6 +116,7 @@ def test_where_nothing_comes_later_the_kernel_is_asked_on_the_same_lane(
 def test_a_reply_that_comes_before_the_probes_is_the_only_one(kernel: Kernel) -> None:
     kernel.takes("a")
     kernel.is_through("a")
+    kernel.watch.look(0.0)
     kernel.watch.look(SILENCE)
     kernel.replies("a")
     kernel.watch.probed(kernel.asked[0][1]["msg_id"])
@@ -113,7 +126,39 @@ def test_a_reply_that_comes_before_the_probes_is_the_only_one(kernel: Kernel) ->
 def test_the_next_kernel_process_is_asked_anew(kernel: Kernel) -> None:
     kernel.takes("a")
     kernel.is_through("a")
+    kernel.watch.look(0.0)
     kernel.watch.look(SILENCE)
     kernel.watch.forget()
     kernel.watch.probed(kernel.asked[0][1]["msg_id"])
     assert not kernel.closed
+
+
+def test_what_the_kernel_drops_without_a_word_is_closed_once_it_has_answered_and_published_something_later(kernel: Kernel) -> None:
+    kernel.takes("a")
+    kernel.watch.look(0.0)
+    kernel.watch.look(SILENCE)
+    msg_id = kernel.asked[0][1]["msg_id"]
+    kernel.watch.probed(msg_id)
+    assert not kernel.closed, "what it has published of the cell may be on its way"
+    kernel.watch.published(msg_id)
+    assert kernel.closed == ["a"] and not kernel.gate.in_flight
+
+
+def test_a_cell_that_begins_late_is_never_closed(kernel: Kernel) -> None:
+    kernel.takes("a")
+    kernel.watch.look(0.0)
+    kernel.watch.look(SILENCE)
+    kernel.begins("a")
+    kernel.answers_the_question()
+    for now in (2 * SILENCE, 9 * SILENCE):
+        kernel.watch.look(now)
+    assert not kernel.closed and len(kernel.asked) == 1
+
+
+def test_a_cell_that_waits_behind_one_that_runs_is_not_asked_for(kernel: Kernel) -> None:
+    kernel.takes("a")
+    kernel.takes("b")
+    kernel.begins("a")
+    for now in (0.0, 1e9):
+        kernel.watch.look(now)
+    assert not kernel.asked
