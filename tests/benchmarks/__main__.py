@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from . import stalls as stalls_extension
 from .rig import Bare, Browser, Gated, Gateway, run_plain
 
 GPU = "%%gpu\n"
+STALLS = stalls_extension.__name__
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -159,8 +161,8 @@ async def supervisor(starts: int = 5) -> dict[str, float]:
 
 
 async def many(kernels: int = 100, seconds: float = 15.0) -> dict[str, float]:
-    """Event-loop stalls of a gateway with so many kernels, some of them busy: how late an HTTP answer comes."""
-    gateway = Gateway(ElasticGateway__simulated_gpus=4)
+    """A gateway with so many kernels, some of them busy: how long its event loop stalls, and how late an HTTP answer comes."""
+    gateway = Gateway(ElasticGateway__simulated_gpus=4, ServerApp__jpserver_extensions={STALLS: True})
     try:
         await gateway.up()
         started = time.perf_counter()
@@ -171,6 +173,7 @@ async def many(kernels: int = 100, seconds: float = 15.0) -> dict[str, float]:
         start = time.perf_counter() - started
         await asyncio.sleep(5.0)
         late, end = [], time.perf_counter() + seconds
+        await gateway.request("POST", "/stalls")
 
         async def work(browser: Browser) -> None:
             while time.perf_counter() < end:
@@ -184,10 +187,17 @@ async def many(kernels: int = 100, seconds: float = 15.0) -> dict[str, float]:
             late.append(1000 * (time.perf_counter() - asked))
             await asyncio.sleep(0.01)
         await asyncio.gather(*workers)
-        await asyncio.gather(*(browser.delete() for browser in browsers))
+        stalls = await gateway.request("GET", "/stalls")
+        for ten in range(0, kernels, 10):
+            await asyncio.gather(*(browser.delete() for browser in browsers[ten : ten + 10]))
     finally:
         gateway.close()
-    return {"kernels": kernels, "start_seconds": start, "answer_p50_ms": quantile(late, 0.5), "answer_p99_ms": quantile(late, 0.99)}
+    return {
+        "kernels": kernels, "start_seconds": start,
+        "stall_p50_ms": quantile(stalls["late"], 0.5), "stall_p99_ms": quantile(stalls["late"], 0.99),
+        "computed_p99_ms": quantile(stalls["computed"], 0.99), "computed_max_ms": max(stalls["computed"]),
+        "answer_p50_ms": quantile(late, 0.5), "answer_p99_ms": quantile(late, 0.99),
+    }  # fmt: skip
 
 
 async def two_users(minutes: float = 1.0) -> dict[str, float]:
