@@ -90,6 +90,7 @@ class Backend(ABC):
     remote = False
     direct = True
     on_foreign: Callable[[tuple[Foreign, ...]], None] | None = None  # set by the broker; told of all of them at each change
+    drained: Set[str] = frozenset()  # nodes on which no kernel is started
     lock_dir: str | None = None  # where this machine's supervisors lock the GPUs that their kernels are on
 
     @abstractmethod
@@ -127,6 +128,11 @@ class Backend(ABC):
     def settle(self, owners: Mapping[str, str], known: Set[str]) -> None:  # noqa: B027
         """``owners``: the kernel that has each leased GPU now; ``known`` as in ``claim``. Called by the broker after each decision; what
         nobody has any more is given back."""
+
+    def drain(self, nodes: Set[str]) -> None:
+        """From now on no kernel is started on exactly these nodes. Called by the broker for an administrator; where ``places`` are, it
+        outlives the broker. Raises ``ElasticError`` where that can't be kept."""
+        self.drained = frozenset(nodes)
 
     async def tidy(self) -> None:  # noqa: B027
         """Clear away what a broker that was killed has left half made. Called by the broker once at its start."""

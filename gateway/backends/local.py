@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..protocol.errors import LaunchError, LaunchTimeout, SupervisorLost, cause
+from ..protocol.errors import ElasticError, LaunchError, LaunchTimeout, SupervisorLost, cause
 from ..protocol.model import Spec
 from ..protocol.wire import dumps
 from ..settings import ElasticGateway, LocalBackend, SimulatedGpu
@@ -90,7 +90,24 @@ class LocalMachine(Backend):
         self._inventory = Inventory(gateway, local, simulated, self.places)
         self.lock_dir: str = str(self._inventory.lock_dir)
 
+    @property
+    def drained(self) -> Set[str]:  # type: ignore[override]
+        """From the file, so that papermill and the like, which have no broker in their process, know it too."""
+        return {LocalSupervisor.node} if self.places.drained.exists() else set()
+
+    def drain(self, nodes: Set[str]) -> None:
+        try:
+            self.places.drained.touch() if nodes else self.places.drained.unlink(missing_ok=True)
+        except OSError as exc:
+            raise ElasticError(f"The draining can't be kept: {cause(exc, self.places.drained)}.", reason="not_kept") from None
+
     async def start(self, spec: Spec, told: Callable[[str], None] = lambda text: None) -> LocalSupervisor:
+        if self.drained:
+            raise LaunchError(
+                "This machine is being drained for maintenance, so no kernel starts here. Try again when the administrator has ended that "
+                f"(`jupyter elastic-gateway drain {LocalSupervisor.node} --off`).",
+                reason="drained",
+            )
         folder = self.places.kernel(spec.kernel_id)
         spec = replace(spec, lock_dir=self.lock_dir)
         reading, writing = os.pipe2(os.O_CLOEXEC)

@@ -32,6 +32,7 @@ class Places:
         self.broker_socket = self.root / "broker.sock"
         self.broker_lock = self.root / "broker.lock"
         self.broker_log = self.root / "broker.log"
+        self.drained = self.root / "drained"  # there while no kernel is to be started on this machine
 
     def kernel(self, kernel_id: str) -> Path:
         """The folder of one kernel's supervisor."""

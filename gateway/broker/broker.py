@@ -106,7 +106,9 @@ class Broker:
             ours = {uuid for link in links for uuid in link.state.lease.gpus}
             told = await self._patrol.inventory(ours, {link.kernel_id for link in links})
             self.running = True
-            self._take_on(links, told)
+            if drained := self.backend.drained:
+                log.warning("drained, so no kernel starts and no GPU is leased there: %s", ", ".join(sorted(drained)))
+            self._take_on(links, [*told, *(events.NodeDrained(node, True) for node in drained)])
             self.backend.on_foreign = self._foreign_waits
             if self._desk is not None:
                 await self._desk.open()
@@ -230,6 +232,19 @@ class Broker:
     async def hold(self, kernel_id: str, seconds: float) -> None:
         """Leave the GPU with a kernel for so many seconds although it is idle; 0 ends that."""
         await _call(self._link(kernel_id), "hold", seconds=seconds)
+
+    def drain(self, node: str, on: bool) -> None:
+        """Let cells on a node end, take its GPUs back, and let nothing new begin there; or (``on`` False) end that. Raises
+        ``ElasticError`` where no node is called so."""
+        drained = self.book.drained
+        nodes = {each.node for each in (*self.book.gpus.values(), *self.book.kernels.values())} | drained
+        nodes |= set() if self.backend.remote else {Supervisor.node}
+        if node not in nodes:
+            known = ", ".join(sorted(nodes)) or "none yet"
+            raise ElasticError(f"No node with kernels or GPUs is called {node[:80]!r}. There are: {known}.", reason="no_such_node")
+        self.backend.drain(drained | {node} if on else drained - {node})
+        log.warning("node %s is %s", node, "drained" if on else "drained no longer")
+        self._tell([events.NodeDrained(node, on)])
 
     def policy_changed(self) -> None:
         """``leases`` has been changed: its rules hold from now on. Raises ``SettingError``, and the old rules stay."""

@@ -39,6 +39,14 @@ def change_policy(leases: Leases, changes: dict[str, Any], in_force: Callable[[]
         raise BadRequest(str(exc)) from None
 
 
+def switch(body: dict[str, Any], name: str) -> bool:
+    """True or false from a request. Raises ``BadRequest``."""
+    value = body.get(name)
+    if not isinstance(value, bool):
+        raise BadRequest(f"{name} must be true or false.")
+    return value
+
+
 def _allowed(leases: Leases, name: str) -> str:
     """In words for people who send JSON."""
     trait = leases.traits()[name]

@@ -22,12 +22,14 @@ COMMANDS = {
     "queue": "who waits for a GPU",
     "release": "take the GPU from an idle kernel",
     "hold": "leave a kernel its GPU for a while although it is idle",
+    "drain": "take a node out of service: its GPUs are given back and nothing new begins there",
     "policy": "show the lease policy, or change it while the gateway runs",
+    "kernelspecs": "the kernels that the gateway offers, with their GPUs and profile",
     "doctor": "what this machine can do for a kernel's GPU state, tried where there is a GPU",
     "shutdown": "stop the gateway; with --kernels its kernels too, also those of one that has gone",
     "broker": "lease GPUs to processes that use no gateway (starts by itself when needed)",
 }
-LATER = ("drain", "usage", "replay", "kernelspecs")
+LATER = ("usage", "replay")
 BAD_USAGE = 2
 
 

@@ -1,7 +1,7 @@
 """Finds whoever leases GPUs: a gateway, spoken to by HTTP, or else the broker that runs for processes without one.
 
 A gateway writes its address and token into Jupyter's runtime folder, in a file that only its user can read. This module must
-never take a token from the command line or the environment, and never send one to an address that it doesn't belong to.
+never take a token from the command line, and never send one of those files' to an address that it doesn't belong to.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from jupyter_core.paths import jupyter_runtime_dir
 
@@ -59,6 +60,9 @@ class GatewayClient:
         """The rules in force, after ``changes``."""
         path = "/api/gpu/policy"
         return self.request("PATCH", path, changes) if changes else self.get(path)  # type: ignore[no-any-return]
+
+    def drain(self, node: str, on: bool) -> None:
+        self.request("POST", f"/api/gpu/nodes/{quote(node, safe='')}/drain", {"on": on})
 
     def shutdown(self, kernels: bool) -> dict[str, Any]:
         """``{"ended": number of kernels}``."""
@@ -107,6 +111,9 @@ class BrokerClient:
         """The rules in force, after ``changes``."""
         return request(self._places, "policy", changes=changes)["policy"]  # type: ignore[no-any-return]
 
+    def drain(self, node: str, on: bool) -> None:
+        request(self._places, "drain", node=node, on=on)
+
     def shutdown(self, kernels: bool) -> dict[str, Any]:
         """``{"ended": number of kernels that a gateway has left, "stopped": whether there was a broker}``. Raises ``LeaseError`` where
         the broker is needed."""
@@ -142,7 +149,11 @@ Lessor = GatewayClient | BrokerClient
 def arguments(parser: argparse.ArgumentParser) -> None:
     """How every subcommand that speaks to a gateway is told which."""
     parser.add_argument("--url", help="address of the gateway (default: the one that runs on this machine)")
-    parser.add_argument("--token-file", metavar="FILE", help="file that holds the gateway's token, for a --url on another machine")
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="file that holds the token for --url (default: that of this user's own gateway there, or JUPYTER_TOKEN)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON as the gateway sends it")
 
 
@@ -225,22 +236,24 @@ def _said(url: str, error: urllib.error.HTTPError) -> ElasticError:
     except (ValueError, KeyError, TypeError):
         message, reason = "", ""
     if error.code in (401, 403):
-        return ElasticError(f"{url} doesn't let us in: give the right token by --token-file.", reason="forbidden")
+        return ElasticError(f"{url} doesn't let us in: give the right token by --token-file or JUPYTER_TOKEN.", reason="forbidden")
     if error.code == 404 and not message:
         return BrokerUnavailable(f"{url} answers, but isn't an elastic gateway.")
     return ElasticError(message or f"{url} answers {error.code} {error.reason}.", reason=reason or "refused")
 
 
-def _token(path: str) -> str:
+def _token(path: str, named_by: str = "--token-file") -> str:
     try:
         return Path(path).expanduser().read_text().strip()
     except OSError as exc:
-        raise ElasticError(f"--token-file {path} can't be read: {exc.strerror}.", reason="bad_usage") from None
+        raise ElasticError(f"{named_by} {path} can't be read: {exc.strerror}.", reason="bad_usage") from None
 
 
 def _known_token(url: str) -> str:
-    """The token of a server of this user at exactly this address, if there is one."""
+    """The token of a server of this user at exactly this address; else what the user has set for it in the environment, as for the
+    gateway itself."""
     for info in servers():
         if info["url"].rstrip("/") == url.rstrip("/"):
             return str(info["token"])
-    return ""
+    file = os.environ.get("JUPYTER_TOKEN_FILE")
+    return os.environ.get("JUPYTER_TOKEN") or (_token(file, "JUPYTER_TOKEN_FILE") if file else "")

@@ -22,10 +22,13 @@ def run(args: argparse.Namespace) -> int:
         return 0
     phases = Counter(lease["phase"] for lease in state["leases"])
     counts = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items())) or "none"
-    print(f"{led_by(lessor)}\nKernels: {counts}\nWaiting: {len(state['queue'])}\n")
+    print(f"{led_by(lessor)}\nKernels: {counts}\nWaiting: {len(state['queue'])}")
+    if drained := state.get("drained"):
+        print(f"Drained: {', '.join(drained)} (no kernel starts and no GPU is leased there)")
+    print()
     holders = {uuid: lease for lease in state["leases"] for uuid in lease["gpus"]}
     rows = [row(gpu, holders.get(gpu["uuid"], FREE)) for gpu in state["gpus"]]
-    show.table(("GPU", "MEMORY", "KIND", "WHEN PARKED", "HELD BY", "USER"), rows, none="No GPU: cells never wait.")
+    show.table(("GPU", "MEMORY", "KIND", "WHEN PARKED", "HELD BY", "USER", "NODE"), rows, none="No GPU: cells never wait.")
     return 0
 
 
@@ -46,4 +49,5 @@ def row(gpu: dict[str, Any], holder: dict[str, Any]) -> tuple[Any, ...]:
         RUNGS.get(gpu["rung"], gpu["rung"]),
         show.short(holder["kernel_id"]) or "free",
         holder["user"],
+        gpu["node"],
     )

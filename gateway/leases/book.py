@@ -44,6 +44,12 @@ class Book(Ledger):
         """The moment (not after ``now``: at once) at which a Tick changes something; None: no time does."""
         return self.timers.next()
 
+    def ends(self, record: KernelRecord) -> tuple[float, str]:
+        """``(moment, why)`` at which an idle holder's lease ends although nobody waits."""
+        if record.node in self.drained and not record.fixed and record.idle_since is not None:
+            return max(record.idle_since, record.refused_until), "drained"
+        return ends_at(self.policy, record)
+
     def validate(self) -> None:
         """Raises ``AssertionError`` with everything that doesn't hold."""
         check.validate(self)
@@ -99,13 +105,15 @@ class Book(Ledger):
             if record.phase is Phase.WAITING:
                 if not record.count or self.devices.bare(record.node):
                     self._grant(record, (), now)
+                elif record.node in self.drained:
+                    self._deny(record, refusal.drained(record), now)
                 elif hopeless := refusal.hopeless(record, self.devices, self.policy):
                     self._deny(record, hopeless, now)
                 else:
                     waiters.append(record)
                     continue
             elif record.phase is Phase.HOLDING and record.gpus and not record.busy:
-                at, why = ends_at(self.policy, record)
+                at, why = self.ends(record)
                 if at <= now:
                     self._park(record, why, now)
                     continue

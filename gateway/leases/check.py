@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..protocol.model import Phase, Rung
-from .policy import ends_at, gives_up_at
+from .policy import gives_up_at
 from .record import WITH_GPUS
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def validate(book: Book) -> None:
         if r.phase is Phase.WAITING:
             hold(due == gives_up_at(book.policy, r), f"{kernel_id}'s wait ends in time")
         elif r.phase is Phase.HOLDING and r.gpus and not r.busy:
-            hold(due == ends_at(book.policy, r)[0], f"{kernel_id}'s idle lease ends in time")
+            hold(due == book.ends(r)[0], f"{kernel_id}'s idle lease ends in time")
     for uuid, owner in devices.owner.items():
         hold(book.kernels.get(owner.kernel_id) is owner and uuid in owner.gpus, f"the owner of {uuid} exists and has it")
     for uuid, gpu in devices.gpus.items():

@@ -167,13 +167,22 @@ class HoldAsked:
 
 
 @dataclass(frozen=True)
+class NodeDrained:
+    """An administrator wants to take this node down: its idle kernels give their GPUs back and nobody gets one there, until it is told
+    with ``on`` False."""
+
+    node: str
+    on: bool
+
+
+@dataclass(frozen=True)
 class Tick:
     """Only time has passed."""
 
 
 Event = (
     GpuSeen | GpuLost | KernelSeen | KernelGone | Wanted | Unwanted | Executing | RungTold | Resumed | ResumeFailed
-    | Parked | ParkRefused | Denied | Restarted | ReleaseAsked | HoldAsked | Tick
+    | Parked | ParkRefused | Denied | Restarted | ReleaseAsked | HoldAsked | NodeDrained | Tick
 )  # fmt: skip
 
 
@@ -188,7 +197,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class Park:
-    """Take the kernel's state off its GPUs. ``why``: "idle", "reclaimed", "asked", "max_hold"."""
+    """Take the kernel's state off its GPUs. ``why``: "idle", "reclaimed", "asked", "max_hold", "drained"."""
 
     kernel_id: str
     order: int

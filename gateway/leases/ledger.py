@@ -30,6 +30,7 @@ class Ledger:
         self.usage = Usage(policy.usage_half_life)
         self.devices = Devices(self.usage)
         self.waiting = Queue(self.usage)
+        self.drained: set[str] = set()  # nodes
         self.timers = Timers()  # by kernel id, and by ("node", name)
         self.costs = {Phase.PARKING: 0.0, Phase.RESUMING: 0.0}  # seconds that such a move takes, as seen lately
         self._seq = 0
@@ -52,6 +53,7 @@ class Ledger:
             events.Restarted: self._restarted,
             events.ReleaseAsked: self._release_asked,
             events.HoldAsked: self._hold_asked,
+            events.NodeDrained: self._node_drained,
             events.Tick: lambda event, now: None,
         }
 
@@ -74,6 +76,10 @@ class Ledger:
             record.fixed = self.devices.fixed(record)
             self._touched[record] = None
         self._dirty.update(dict.fromkeys(self.waiting.nodes()))
+
+    def _node_drained(self, event: events.NodeDrained, now: float) -> None:
+        (self.drained.add if event.on else self.drained.discard)(event.node)
+        self._touched.update(dict.fromkeys(record for record in self.kernels.values() if record.node == event.node))
 
     # kernels come and go
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..protocol.errors import ElasticError, ImpossibleRequest, QueueTimeout
+from ..protocol.errors import ElasticError, ImpossibleRequest, LeaseError, QueueTimeout
 from .devices import Devices
 from .policy import Policy
 from .record import KernelRecord
@@ -29,6 +29,15 @@ def hopeless(record: KernelRecord, devices: Devices, policy: Policy) -> ElasticE
     return ImpossibleRequest(
         f"This kernel asks for {_gpus(record.count)} of one kind, and its node ({record.node}) has {most} that can be leased. "
         "Use a kernel that asks for fewer."
+    )
+
+
+def drained(record: KernelRecord) -> ElasticError:
+    """An administrator takes the waiter's node down."""
+    return LeaseError(
+        f"This kernel's node ({record.node}) is being drained for maintenance, so no GPU is leased there. Its variables stay: "
+        "run the cell again when the administrator has ended the draining (`jupyter elastic-gateway drain --off`).",
+        reason="drained",
     )
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from ..protocol.model import Phase
 from .book import Book
-from .policy import ends_at
 from .record import KernelRecord
 
 PAST, AHEAD = ("since", "idle_since"), ("ends_by", "hold_until")  # the keys that the broker converts
 
 
-def snapshot(book: Book, now: float) -> dict[str, list[dict[str, Any]]]:
-    """``{"gpus", "leases", "queue"}`` of the contract. ``leases`` has every kernel that may ask for GPUs, in any phase."""
+def snapshot(book: Book, now: float) -> dict[str, list[Any]]:
+    """``{"gpus", "leases", "queue"}`` of the contract, and ``drained``, names of nodes. ``leases`` has every kernel that may ask for
+    GPUs, in any phase."""
     places: dict[str, int] = {}
     queue = []
     for record in book.queue():
@@ -42,12 +42,13 @@ def snapshot(book: Book, now: float) -> dict[str, list[dict[str, Any]]]:
                 "memory_bytes": gpu.memory_bytes,
                 "simulated": gpu.simulated,
                 "rung": str(gpu.rung),
-                "leasable": gpu.uuid not in book.devices.lost,
+                "leasable": gpu.uuid not in book.devices.lost and gpu.node not in book.drained,
             }
             for gpu in book.gpus.values()
         ],
         "leases": [lease(book, record, now) for record in book.kernels.values() if record.count],
         "queue": queue,
+        "drained": sorted(book.drained),
     }
 
 
@@ -58,7 +59,7 @@ def lease(book: Book, record: KernelRecord, now: float) -> dict[str, Any]:
     ends = math.inf
     if record.phase is Phase.HOLDING and record.gpus and not record.fixed:
         if not record.busy:
-            ends = ends_at(book.policy, record)[0]
+            ends = book.ends(record)[0]
         elif book.policy.max_hold is not None:
             ends = record.got_at + book.policy.max_hold
     return {

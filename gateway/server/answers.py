@@ -30,7 +30,10 @@ STATUS: dict[type[ElasticError], int] = {
     errors.BrokerUnavailable: 503,
     errors.SupervisorLost: 503,
 }
-BY_REASON = {"too_large": 413, "no_such_kernel": 404, "no_such_kernelspec": 404, "kernel_limit": 429, "pending": 409, "not_kept": 507}
+BY_REASON = {
+    "too_large": 413, "no_such_kernel": 404, "no_such_kernelspec": 404, "no_such_node": 404, "kernel_limit": 429, "pending": 409,
+    "not_kept": 507,
+}  # fmt: skip
 WORDS = {  # where jupyter_server has none of its own
     403: "You are not let in: the token is missing or wrong (send it as the header `Authorization: token ...`), or the gateway was asked "
     "under a name that isn't one of its own (then its log says so).",

@@ -12,7 +12,7 @@ from typing import Any
 
 from tornado.iostream import StreamClosedError
 
-from ..broker.rules import change_policy, policy
+from ..broker.rules import change_policy, policy, switch
 from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError
 from ..settings import MOST
 from .answers import Handler, rest
@@ -73,6 +73,15 @@ class PolicyHandler(GpuHandlerBase):
         change_policy(self.broker.leases, self.body(), self.broker.policy_changed)
         self.log.info("Lease policy is now %s.", json.dumps(policy(self.broker.leases)))
         self.answer(policy(self.broker.leases))
+
+
+class DrainHandler(GpuHandlerBase):
+    """Take a node down: ``{"on": true}`` lets cells there end, takes its GPUs back and lets nothing new begin; false ends that."""
+
+    @rest
+    async def post(self, node: str) -> None:
+        self.broker.drain(node, switch(self.body(), "on"))
+        self.answer(self.broker.snapshot())
 
 
 class EventsHandler(GpuHandlerBase):
@@ -154,6 +163,7 @@ default_handlers = [
     (r"/api/gpu", GpuHandler),
     (r"/api/gpu/kernels/([^/]+)/release", ReleaseHandler),
     (r"/api/gpu/kernels/([^/]+)/hold", HoldHandler),
+    (r"/api/gpu/nodes/([^/]+)/drain", DrainHandler),
     (r"/api/gpu/policy", PolicyHandler),
     (r"/api/gpu/events", EventsHandler),
 ]

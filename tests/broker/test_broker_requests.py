@@ -9,7 +9,7 @@ import pytest
 
 from gateway.broker.broker import Broker
 from gateway.broker.seat import BROKER
-from gateway.protocol.errors import ExecutingError, LeaseError, SettingError
+from gateway.protocol.errors import ElasticError, ExecutingError, LeaseError, SettingError
 from gateway.protocol.model import Phase, Rung
 from tests.broker.world import World, run
 from tests.doubles.fake_backend import gpu
@@ -102,6 +102,45 @@ def test_the_work_of_the_cell_that_just_ended_is_not_taken_for_a_threads() -> No
     run(story, gpu(simulated=False))
 
 
+def test_a_drained_node_gives_its_gpus_back_starts_nothing_and_goes_on_once_it_is_off() -> None:
+    async def story(world: World) -> None:
+        told: list[tuple[str, Any]] = []
+        world.broker.subscribe(lambda name, value: told.append((name, value)))
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        kernel.run()
+        await world.until(lambda: world.lease()["executing"])
+        world.broker.drain("local", True)
+        assert world.backend.drained == {"local"}
+        assert world.broker.snapshot()["drained"] == ["local"]
+        assert [gpu["leasable"] for gpu in world.broker.snapshot()["gpus"]] == [False]
+        kernel.idle()
+        await world.phase(kernel, Phase.PARKED)
+        kernel.want()
+        await world.until(lambda: kernel.orders[-1]["do"] == "deny")
+        assert kernel.orders[-1]["reason"] == "drained"
+        await world.until(lambda: ("drained", ["local"]) in told)
+        world.broker.drain("local", False)
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        with pytest.raises(ElasticError, match="There are: local"):
+            world.broker.drain("mars", True)
+
+    run(story, idle_timeout=None)
+
+
+def test_a_broker_knows_after_a_restart_which_node_was_drained() -> None:
+    async def story(world: World) -> None:
+        world.broker.drain("local", True)
+        next_one = world.another()
+        await next_one.start()
+        assert next_one.snapshot()["drained"] == ["local"]
+        await next_one.stop()
+
+    run(story)
+
+
 def test_the_snapshot_has_the_shape_of_the_contract() -> None:
     async def story(world: World) -> None:
         one, two = await world.kernel("k1"), await world.kernel("k2", "bob")
@@ -112,7 +151,7 @@ def test_the_snapshot_has_the_shape_of_the_contract() -> None:
         two.want()
         await world.until(lambda: bool(world.broker.snapshot()["queue"]))
         picture = world.broker.snapshot()
-        assert set(picture) == {"gpus", "leases", "queue", "generation"}
+        assert set(picture) == {"gpus", "leases", "queue", "drained", "generation"}
         assert {"uuid", "node", "flavor", "memory_bytes", "simulated", "rung"} <= set(picture["gpus"][0])
         assert [lease["kernel_id"] for lease in picture["leases"]] == ["k1", "k2"]
         first = picture["leases"][0]

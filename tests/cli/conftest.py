@@ -22,6 +22,21 @@ BUSY, IDLE = "0b3c1d2e-0000-4000-8000-000000000001", "0b3c9999-0000-4000-8000-00
 _GPU = {"node": "local", "flavor": "h200", "memory_bytes": 150 * 10**9, "simulated": False, "rung": "anywhere"}
 _LEASE = {"since": "2030-01-01T00:00:00+00:00", "idle_since": None, "ends_by": None, "parked_bytes": 0, "executing": False}
 
+KERNELSPECS = {
+    "default": "a100",
+    "kernelspecs": {
+        "python3": {"name": "python3", "spec": {"display_name": "Python 3", "language": "python", "metadata": {}}},
+        "a100": {
+            "name": "a100",
+            "spec": {
+                "display_name": "Python (A100)",
+                "language": "python",
+                "metadata": {"kernel_provisioner": {"provisioner_name": "elastic-provisioner", "config": {"gpus": 2, "profile": "big"}}},
+            },
+        },
+    },
+}
+
 
 class FakeGateway(ThreadingHTTPServer):
     state: ClassVar[dict[str, Any]] = {
@@ -47,6 +62,7 @@ class FakeGateway(ThreadingHTTPServer):
             },
         ],
         "queue": [{"kernel_id": IDLE, "user": "bob", "count": 1, "position": 1, "since": "2030-01-01T00:00:00+00:00"}],
+        "drained": [],
         "generation": 3,
     }
 
@@ -81,6 +97,10 @@ class Face(BaseHTTPRequestHandler):
             return 200, self.server.policy
         if self.path == f"/api/gpu/kernels/{BUSY}/release":
             return 409, {"message": "A cell runs; wait for its end.", "reason": "executing"}
+        if self.path == "/api/kernelspecs":
+            return 200, KERNELSPECS
+        if self.path == "/api/gpu/nodes/local/drain":
+            return 200, self.server.state
         if self.path == "/api/shutdown":
             return 200, {"ended": 2 if sent["kernels"] else 0}
         return 200, self.server.state

@@ -135,6 +135,44 @@ def test_a_gateway_elsewhere_is_entered_by_a_token_from_a_file(cli, stranger, ru
     assert "--token-file" in err
 
 
+@pytest.mark.parametrize("name", ["JUPYTER_TOKEN", "JUPYTER_TOKEN_FILE"])
+def test_a_gateway_elsewhere_is_entered_by_the_token_of_the_environment(cli, stranger, runtime, tmp_path, monkeypatch, name):
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    monkeypatch.setenv(name, TOKEN if name == "JUPYTER_TOKEN" else str(tmp_path / "token"))
+    assert cli("queue", "--url", stranger.url)[0] == 0
+    (tmp_path / "token").unlink()
+    if name == "JUPYTER_TOKEN_FILE":
+        status, _, err = cli("queue", "--url", stranger.url)
+        assert status == 2 and "JUPYTER_TOKEN_FILE" in err
+
+
+def test_the_token_of_a_gateways_own_file_counts_more_than_the_environments(cli, fake, monkeypatch):
+    monkeypatch.setenv("JUPYTER_TOKEN", "another servers")
+    assert cli("queue", "--url", fake.url)[0] == 0
+
+
+def test_kernelspecs_are_listed_with_their_gpus_and_profile(cli, fake):
+    _, out, _ = cli("kernelspecs")
+    assert "a100     Python (A100) (default)  python    2        big" in out
+    assert "python3  Python 3                 python    default  default" in out
+    assert json.loads(cli("kernelspecs", "--json")[1])["default"] == "a100"
+
+
+def test_kernelspecs_of_an_enterprise_gateway_can_not_be_imported_yet_and_that_is_said(cli, fake):
+    status, _, err = cli("kernelspecs", "import", "folder")
+    assert status == 2
+    assert "not in this version" in err
+
+
+def test_a_node_is_drained_and_put_back(cli, fake):
+    status, out, _ = cli("drain", "local")
+    assert status == 0
+    assert f"GPUs are still with {BUSY[:8]}" in out
+    assert fake.asked[-2] == ("POST", "/api/gpu/nodes/local/drain", {"on": True})
+    assert cli("drain", "local", "--off")[1] == "Node local is in service.\n"
+    assert fake.asked[-2] == ("POST", "/api/gpu/nodes/local/drain", {"on": False})
+
+
 def test_a_token_is_never_sent_to_an_address_that_it_does_not_belong_to(cli, fake):
     with serving() as other:
         assert cli("queue", "--url", other.url)[0] == 1
@@ -179,6 +217,10 @@ def test_a_broker_that_no_gateway_is_part_of_is_shown_ruled_and_ended_by_the_sam
     assert cli("policy", "idle_timeout=2m")[0] == 0
     assert broker.leases.idle_timeout == 120
     assert cli("policy", "idle_timeout=-1")[0] == 1
+    assert "Its GPUs are free" in cli("drain", "local")[1]
+    assert "Drained: local" in cli("status")[1]
+    assert "There are: local" in cli("drain", "mars")[2]
+    assert cli("drain", "local", "--off")[1] == "Node local is in service.\n"
     assert cli("shutdown", "--kernels")[1] == ("No gateway runs. The broker for processes without one stops.\n")
     assert broker.asked_to_end.is_set()
 

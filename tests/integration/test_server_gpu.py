@@ -132,6 +132,27 @@ def test_metrics_say_how_many_hold_and_wait(gateway, pair):
     assert 'elastic_kernels{state="idle"}' in text
 
 
+def test_a_drained_machine_lets_cells_end_and_begins_nothing_until_it_is_put_back(gateway, pair):
+    browser = pair[0].open()
+    running = browser.begin(GPU + "import time; time.sleep(2); x = 41")
+    until(lambda: pair[0].lease["executing"])
+    address = "/api/gpu/nodes/local/drain"
+    try:
+        assert gateway.call("POST", address, json={"on": True}).json()["drained"] == ["local"]
+        assert browser.finish(running).status == "ok"
+        until(lambda: pair[0].lease["phase"] == "PARKED")
+        refused = pair[1].open().run(GPU + "1")
+        assert refused.status == "error" and "drained" in refused.evalue
+        assert browser.run("print(1)").out == "1\n"
+        with gateway.kernel() as third:
+            assert "drained" in third.open().run("1").evalue
+    finally:
+        assert gateway.call("POST", address, json={"on": False}).json()["drained"] == []
+    assert browser.run(GPU + "print(x + 1)").out == "42\n"
+    for path, body, status in ((address, {}, 400), (address, {"on": 1}, 400), ("/api/gpu/nodes/mars/drain", {"on": True}, 404)):
+        assert gateway.call("POST", path, json=body).status_code == status
+
+
 def test_a_kernel_may_be_started_without_any_gpu_or_with_too_many(gateway):
     with gateway.kernel(KERNEL_GPUS="0") as none:
         assert none.open().run(GPU + "print('runs')").out == "runs\n"

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateway.leases.events import GpuLost, GpuSeen, Park, Tick
+from gateway.leases.events import GpuLost, GpuSeen, NodeDrained, Park, Tick
 from gateway.leases.policy import Policy
 from gateway.protocol.model import GPU_IN_USE, Gpu, Phase, Rung
 
@@ -151,6 +151,10 @@ class Stories(RuleBasedStateMachine):
     def the_policy_is_changed(self, policy: Policy) -> None:
         self.world.carry(self.world.book.set_policy(policy, self.world.now))
 
+    @rule(node=st.integers(0, 1), on=st.booleans())
+    def a_node_is_drained_or_not(self, node: int, on: bool) -> None:
+        self.world.tell(NodeDrained(self.nodes[node % len(self.nodes)], on))
+
     @rule()
     def the_broker_is_killed(self) -> None:
         self.world.reborn()
@@ -214,6 +218,7 @@ class Stories(RuleBasedStateMachine):
         for uuid, rung in self.rungs.items():
             world.tell(GpuSeen(Gpu(uuid, uuid.split("-")[0], rung=rung)))
         world.carry(book.set_policy(Policy(min_hold=book.policy.min_hold, gpus_per_user=book.policy.gpus_per_user), world.now))
+        world.tell(*(NodeDrained(node, False) for node in self.nodes))
         waiting = {kernel.kernel_id for kernel in world.kernels.values() if kernel.held}
         for _ in range(60):
             world.settle()

@@ -248,7 +248,7 @@ class KubernetesCluster(Backend):
         await self._create_anew(SECRETS, name, secret)
         try:
             pod = await self._create_anew(
-                PODS, name, manifests.kernel_pod(site, profile, spec.kernel_id, spec.user, spec.gpus or profile.gpus)
+                PODS, name, manifests.kernel_pod(site, profile, spec.kernel_id, spec.user, spec.gpus or profile.gpus, self.drained)
             )
         except BaseException:
             await asyncio.shield(self._forget_secret(name))

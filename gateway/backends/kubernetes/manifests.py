@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +51,11 @@ def secret(site: Site, kernel_id: str, user: str, spec: Mapping[str, Any], owner
     }
 
 
-def kernel_pod(site: Site, profile: Profile, kernel_id: str, user: str, gpus: int) -> Object:
-    """A kernel's pod. Its supervisor is the container's first process; an init container brings our code."""
+def kernel_pod(
+    site: Site, profile: Profile, kernel_id: str, user: str, gpus: int, drained: Collection[str] = ()
+) -> Object:  # fmt: skip
+    """A kernel's pod. Its supervisor is the container's first process; an init container brings our code. ``drained``: nodes that it
+    must not be on."""
     name = names.kernel_pod(kernel_id)
     metadata = _metadata(site, name, names.ROLE_KERNEL, kernel_id, user)
     metadata["labels"] = {**profile.labels, **metadata["labels"], f"{names.PREFIX}/profile": profile.name}
@@ -103,6 +106,8 @@ def kernel_pod(site: Site, profile: Profile, kernel_id: str, user: str, gpus: in
     }
     if profile.node_selector:
         spec["nodeSelector"] = dict(profile.node_selector)
+    if drained:
+        spec["affinity"] = _node_affinity("NotIn", sorted(drained))
     spec["tolerations"] = [*map(dict, profile.tolerations), *_gpu_tolerations(profile.gpu_resource), *_lost_node_tolerations()]
     if profile.priority_class:
         spec["priorityClassName"] = profile.priority_class
@@ -126,11 +131,10 @@ def slot_pod(
     metadata["annotations"] = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
     metadata["ownerReferences"] = [owner_reference(owner)]
     gpus = {profile.gpu_resource: str(count)}
-    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     spec: Object = {
         **_pod_basics(profile.run_as_user, profile.fs_group),
         "terminationGracePeriodSeconds": SLOT_PATIENCE + 5,
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}},
+        "affinity": _node_affinity("In", [node]),
         "tolerations": [*map(dict, profile.tolerations), *_gpu_tolerations(profile.gpu_resource), *_lost_node_tolerations()],
         "containers": [
             {
@@ -148,6 +152,12 @@ def slot_pod(
     if profile.runtime_class:
         spec["runtimeClassName"] = profile.runtime_class
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _node_affinity(operator: str, nodes: list[str]) -> Object:
+    """The API server takes one name a requirement, and all of them count."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [node]} for node in nodes]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
 def owner_reference(pod: Mapping[str, str]) -> Object:

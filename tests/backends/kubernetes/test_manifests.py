@@ -82,6 +82,14 @@ def test_a_leased_kernel_requests_no_gpu_and_one_for_life_does() -> None:
     assert made["slot"]["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] == "2"
 
 
+def test_a_kernel_is_sent_to_no_drained_node() -> None:
+    pod = manifests.kernel_pod(SITE, PROFILES["plain"], KERNEL, USER, 1, {"node2", "node1"})
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert required["nodeSelectorTerms"] == [
+        {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in ("node1", "node2")]}
+    ]
+
+
 def test_a_profile_can_not_forge_the_labels_by_which_kernels_are_found() -> None:
     assert pods()["kernel-gpu"]["metadata"]["labels"][names.USER] == names.slug(USER)
 
