@@ -137,6 +137,11 @@ class Backend(ABC):
     async def tidy(self) -> None:  # noqa: B027
         """Clear away what a broker that was killed has left half made. Called by the broker once at its start."""
 
+    async def unfinished(self) -> list[Spec]:
+        """Our own kernels whose start the gateway before us had begun: ``start`` with the same id goes on with it. Called once, after
+        ``find``."""
+        return []
+
     async def close(self) -> None:  # noqa: B027
         """Hang up. Called by the broker as it stops."""
 

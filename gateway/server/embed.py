@@ -49,6 +49,9 @@ async def start(broker: Broker, kernels: ElasticMappingKernelManager) -> Callabl
     for kernel_id, supervisor in broker.own():
         take_over(supervisor, broker.links[kernel_id])
     broker.on_found = take_over
+    for spec in await broker.backend.unfinished():
+        if kernels.misses(spec.kernel_id):
+            kernels.go_on(spec)
     return ElasticMetrics(kernels.list_kernels, broker.snapshot).register()
 
 

@@ -69,6 +69,7 @@ class ElasticKernelManager(ServerKernelManager):
         self.websockets: set[ElasticWebsocketConnection] = set()
         self._unsettled: set[ElasticWebsocketConnection] = set()  # those that were told of a state other than idle as they came
         self.user = ""
+        self._waits_for = ""  # what keeps it from starting
         self.coming = True  # no line yet, but one is on its way
         self.dead = False  # given up: who sends something is told why at once
         self.obituary = ("KernelDied", "The kernel has not been started.")
@@ -200,7 +201,7 @@ class ElasticKernelManager(ServerKernelManager):
 
     def waits(self, why: str) -> None:
         """What keeps it from starting, as its backend has it."""
-        self.reason = why
+        self.reason = self._waits_for = why
         for websocket in list(self.websockets):
             websocket.tell_early(why)
 
@@ -223,6 +224,7 @@ class ElasticKernelManager(ServerKernelManager):
             websocket.fail(*self.obituary)
         else:
             websocket.wait()
+            websocket.tell_early(self._waits_for)
 
     def greet(self, websocket: ElasticWebsocketConnection) -> None:
         """Its line is there. JupyterLab shows "unknown" after each connection until it hears of a state, and looks away from those that
@@ -299,7 +301,7 @@ class ElasticKernelManager(ServerKernelManager):
     async def _launch(self, **kwargs: Any) -> None:
         if self.provisioner is None:
             self.provisioner = self._new_provisioner()
-        self._launch_args = kwargs.copy()
+        self._launch_args, self._waits_for = kwargs.copy(), ""
         try:
             kwargs = await self.provisioner.pre_launch(**kwargs)  # writes the connection file, for consoles
         except OSError as exc:

@@ -25,6 +25,7 @@ from .kernel import ElasticKernelManager
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
+    from ..protocol.model import Spec
 
 
 class ElasticMappingKernelManager(AsyncMappingKernelManager):
@@ -103,13 +104,20 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         self._check_spec(kernel_name or self.default_kernel_name)
         self._check_limits(user := env.get("KERNEL_USERNAME", ""))
         fixed = {"kernel_id": kernel_id} if kernel_id is not None else {}
-        kernel, _, kernel_id = self.pre_start_kernel(kernel_name, fixed)
+        return self._begin(kernel_name, fixed, user, env=env, cwd=self._folder(path, env), **kwargs)
+
+    def go_on(self, spec: Spec) -> None:
+        """A kernel that the gateway before us had begun to start, under its old id."""
+        cwd = str(spec.metadata.get("launch", {}).get("cwd") or spec.cwd)
+        self._begin(spec.name or None, {"kernel_id": spec.kernel_id}, spec.user, env=spec.env, cwd=cwd)
+
+    def _begin(self, name: str | None, fixed: dict[str, str], user: str, **kwargs: Any) -> str:
+        kernel, _, kernel_id = self.pre_start_kernel(name, fixed)
         kernel.kernel_id, kernel.user = kernel_id, user
         if self.transport_encryption != "disabled":
             kernel.transport_encryption = self.transport_encryption
         self._add(kernel)
-        cwd = self._folder(path, env)
-        self._starts[kernel_id] = asyncio.create_task(self._start(kernel, env=env, cwd=cwd, **kwargs))
+        self._starts[kernel_id] = asyncio.create_task(self._start(kernel, **kwargs))
         self.log.info("Kernel %s starts (%s).", kernel_id, kernel.kernel_name)
         return kernel_id
 

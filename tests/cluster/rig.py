@@ -13,7 +13,7 @@ from gateway.backends.kubernetes import names
 from tests.cluster.cluster import Cluster
 from tests.cluster.device_plugin import DevicePlugin
 from tests.cluster.images import KERNEL, build_image
-from tests.integration.machine import REPOSITORY, Machine, until
+from tests.integration.machine import REPOSITORY, Machine
 from tests.integration.serving import Gateway
 
 GATEWAY_IMAGE = "localhost/elastic-gateway:test"

@@ -12,7 +12,6 @@ from gateway.backends.kubernetes import names
 from gateway.protocol import websocket as ws
 from tests.cluster.rig import PodGateway
 from tests.integration.machine import until
-from tests.integration.serving import Kernel
 
 
 def test_a_kernel_is_a_pod_of_its_own_and_works_like_any_kernel(pods: PodGateway) -> None:
@@ -143,9 +142,29 @@ def test_a_pod_that_is_deleted_in_the_cluster_is_told_in_the_notebook(pods: PodG
         assert browser.run("print('again')").out == "again\n"
 
 
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_a_kernel_whose_pod_waits_for_room_or_its_image_outlives_its_gateway(pods: PodGateway, signum: int) -> None:
+    kernel = pods.kernel("huge")
+    until(lambda: "Insufficient cpu" in kernel.call("GET").json().get("reason", ""))
+    [before] = pods.pods(names.ROLE_KERNEL)
+    pods.stop(signum)
+    pods.start()
+    assert kernel.state == "starting"
+    browser = kernel.open()
+    cell = browser.begin("print('at last')")
+    browser.wait(lambda m: m["parent"] == cell and "Insufficient cpu" in json.dumps(m["content"]))
+    room = {"resources": {"requests": {"cpu": "10m"}}}
+    pods.cluster.kubectl(
+        "patch", "pod", names.kernel_pod(kernel.id), "-n", pods.namespace, "--subresource=resize",
+        "-p", json.dumps({"spec": {"containers": [{"name": "kernel", **room}]}}),
+    )  # fmt: skip
+    assert browser.finish(cell).out == "at last\n"
+    assert [pod["metadata"]["uid"] for pod in pods.pods(names.ROLE_KERNEL)] == [before["metadata"]["uid"]]
+    assert kernel.call("POST", "/restart").status_code == 200
+    assert browser.run("print('again')").out == "again\n"
+
+
 def test_what_a_killed_gateway_left_half_made_is_cleared_away_by_the_next(pods: PodGateway) -> None:
-    waits = pods.kernel("huge")
-    until(lambda: pods.pods(names.ROLE_KERNEL))
     pods.stop(signal.SIGKILL)
     orphan = {
         "apiVersion": "v1", "kind": "Secret",
@@ -153,5 +172,4 @@ def test_what_a_killed_gateway_left_half_made_is_cleared_away_by_the_next(pods: 
     }  # fmt: skip
     pods.cluster.apply(orphan, namespace=pods.namespace)
     pods.start()
-    until(lambda: pods.pods(names.ROLE_KERNEL) == [] and pods.secrets() == [])
-    assert Kernel(pods, waits.id).call("GET").status_code == 404
+    until(lambda: pods.secrets() == [])

@@ -7,9 +7,7 @@ killed, the next gateway finds and finishes.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
@@ -17,25 +15,24 @@ from typing import Any
 
 import zmq
 
-from ...protocol.errors import ElasticError, LaunchError, SettingError, SupervisorLost
+from ...protocol.errors import LaunchError, SettingError, SupervisorLost
 from ...protocol.model import Spec
 from ...settings import ElasticGateway, KubernetesBackend
 from ..base import Backend, Claim, Foreign
-from . import manifests, names, reasons
-from .api import LEASES, PODS, SECRETS, KubeApi
-from .errors import ApiConflict, ApiDenied, ApiMissing, ApiUnavailable
+from . import names, reasons
+from .api import LEASES, PODS, KubeApi
+from .errors import ApiConflict, ApiMissing, ApiUnavailable
 from .manifests import LINK_PORT, PORTS, Site
 from .news import Pods
 from .profiles import Profile, chosen, profiles
 from .reflector import Reflector
 from .slots import Slots
-from .supervisor import PodSupervisor, gone
+from .starts import Starts, listens, parts
+from .supervisor import PodSupervisor
 
 log = logging.getLogger(__name__)
 
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-GONE_SECONDS = 45.0  # within which a pod that was deleted has ended, unless its node is lost
-LISTEN_SECONDS = 20.0  # from a container that runs to a supervisor that listens
 
 _LEASE = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
 
@@ -61,68 +58,77 @@ class KubernetesCluster(Backend):
         self._api: KubeApi | None = None
         self._watch: Reflector
         self._slots: Slots
+        self._starts: Starts
+        self._cut_short: set[str] = set()  # pods of starts that the gateway before us had begun
         self._pods = Pods(self._site.namespace)
 
     # what the broker and the provisioner ask
 
     async def start(self, spec: Spec, told: Callable[[str], None] = lambda text: None) -> PodSupervisor:
         await self._open()
+        name = names.kernel_pod(spec.kernel_id)
+        if name in self._cut_short:
+            self._cut_short.discard(name)
+            pod = self.pod(name)
+            if pod is not None:
+                return await self._starts.up(pod, *parts(await self._starts.secret(name)), told)
         profile = chosen(self._profile(spec), spec.env)
         client_public, client_secret = _keys()
         wanted = min(spec.gpus, profile.gpus)
         spec = self._for_a_pod(spec, profile, client_public)
-        name = names.kernel_pod(spec.kernel_id)
         owner = {"secretkey": client_secret, "profile": profile.name}
-        try:
-            pod = await self._make(spec, profile, owner, wanted)
-        except ApiDenied as exc:
-            raise LaunchError(f"The cluster refuses this kernel's pod: {exc}", reason="quota" if exc.quota else "denied") from exc
-        uid = pod["metadata"]["uid"]
-        try:
-            pod = await self._until_it_runs(name, uid, told)
-            supervisor = PodSupervisor(self, pod, spec.to_json(), owner)
-            await self._until_it_listens(supervisor)
-            return supervisor
-        except BaseException:
-            await asyncio.shield(self._undo(name, uid))
-            raise
+        pod = await self._starts.make(spec, profile, owner, wanted)
+        return await self._starts.up(pod, spec.to_json(), owner, told)
 
     async def find(self) -> list[Any]:
         await self._open()
-        secrets = await self._secrets()
+        secrets = await self._starts.secrets()
         found: list[Any] = []
         for pod in self._pods.of(names.ROLE_KERNEL):
-            if reasons.over(pod) or not reasons.running(pod) or pod["metadata"].get("deletionTimestamp"):
+            if reasons.over(pod) or not reasons.running(pod) or _leaves(pod):
                 continue
             try:
-                found.append(PodSupervisor(self, pod, *_parts(secrets.get(pod["metadata"]["name"]))))
+                found.append(PodSupervisor(self, pod, *parts(secrets.get(pod["metadata"]["name"]))))
             except SupervisorLost as exc:
                 log.warning("%s", exc)
         return found
 
     async def tidy(self) -> None:
-        """Clear away what a gateway that was killed has left half made. Called by the broker at its start, before anything is started."""
+        """Clear away what has ended, and finish what takes but one write. Called by the broker at its start, before anything is started."""
         await self._open()
-        secrets = await self._secrets()
+        secrets = await self._starts.secrets()
         for pod in self._pods.of(names.ROLE_KERNEL):
             name = pod["metadata"]["name"]
-            if reasons.over(pod) or not reasons.running(pod):
-                log.warning("the pod %s was never finished, or has ended: deleting it", name)
+            if reasons.over(pod) or (name not in secrets and not reasons.running(pod)):
+                log.warning("the pod %s has ended, or can never start: deleting it", name)
                 await self.delete_pod(name, pod["metadata"]["uid"], 1.0)
         for name, secret in secrets.items():
-            pod = self._pods.get(name)
-            if pod is None:
+            owned, pod = secret["metadata"].get("ownerReferences"), self._pods.get(name)
+            if pod is not None and not owned:
+                await self._starts.give_to(name, pod)
+            elif pod is None and (owned or not _begun(secret)):
                 log.warning("the Secret %s belongs to no pod: deleting it", name)
-                await self.api.delete(SECRETS, self._site.namespace, name)
-            elif not secret["metadata"].get("ownerReferences"):
-                await self._give_to(name, pod)
+                await self._starts.forget_secret(name)
+
+    async def unfinished(self) -> list[Spec]:
+        """Their pods are not there yet, or not yet running, or nobody listens in them yet."""
+        await self._open()
+        found = []
+        for name, secret in (await self._starts.secrets()).items():
+            pod, spec = self._pods.get(name), _begun(secret)
+            if spec is None or spec.owner != self._site.gateway:
+                continue
+            if pod is None or (not reasons.over(pod) and not _leaves(pod) and not await listens(pod)):
+                self._cut_short.add(name)
+                found.append(spec)
+        return found
 
     async def at(self, place: str) -> PodSupervisor:
         await self._open()
         pod = self.pod(place)
         if pod is None or reasons.over(pod):
             raise SupervisorLost(f"the pod {place} has ended")
-        return PodSupervisor(self, pod, *_parts(await self._secret(place)))
+        return PodSupervisor(self, pod, *parts(await self._starts.secret(place)))
 
     async def generation(self) -> int:
         """Counted in a coordination Lease, so that no two gateways ever have the same."""
@@ -217,7 +223,7 @@ class KubernetesCluster(Backend):
                         f"{self._site.namespace}?"
                     ) from None
                 raise
-            self._api, self._watch, self._slots = api, watch, slots
+            self._api, self._watch, self._slots, self._starts = api, watch, slots, Starts(self, self._pods, self._site)
 
     def _pressed(self, pods: tuple[Foreign, ...]) -> None:
         if self.on_foreign is not None:
@@ -241,130 +247,22 @@ class KubernetesCluster(Backend):
             gpus=spec.gpus if leases else 0, owner_pid=None, owner_started=None, lock_dir=None,
         )  # fmt: skip
 
-    async def _make(self, spec: Spec, profile: Profile, owner: Mapping[str, Any], gpus: int) -> reasons.Pod:
-        """Secret, then pod; then the Secret goes with the pod."""
-        site, name = self._site, names.kernel_pod(spec.kernel_id)
-        secret = manifests.secret(site, spec.kernel_id, spec.user, spec.to_json(), owner)
-        await self._create_anew(SECRETS, name, secret)
-        try:
-            pod = await self._create_anew(
-                PODS, name, manifests.kernel_pod(site, profile, spec.kernel_id, spec.user, spec.gpus or profile.gpus, self.drained)
-            )
-        except BaseException:
-            await asyncio.shield(self._forget_secret(name))
-            raise
-        await self._give_to(name, pod)
-        return pod
-
-    async def _give_to(self, name: str, pod: reasons.Pod) -> None:
-        """The Secret goes with its pod."""
-        reference = manifests.owner_reference({"name": name, "uid": pod["metadata"]["uid"]})
-        await self.api.patch(SECRETS, self._site.namespace, name, {"metadata": {"ownerReferences": [reference]}})
-
-    async def _create_anew(self, kind: Any, name: str, body: dict[str, Any]) -> reasons.Pod:
-        """What an earlier kernel of that id has left gives way; one that lives does not."""
-        while True:
-            try:
-                return await self.api.create(kind, self._site.namespace, body)
-            except ApiConflict:
-                old = self.pod(name)
-                if old is not None and not reasons.over(old) and not old["metadata"].get("deletionTimestamp"):
-                    raise LaunchError(
-                        f"A kernel of that id runs already, in the pod {name}: connect to it, or choose another id."
-                    ) from None
-                if kind is SECRETS:
-                    await self.api.delete(SECRETS, self._site.namespace, name)
-                elif old is not None:
-                    await self.delete_pod(name, old["metadata"]["uid"], 1.0)
-                    if not await gone(lambda: self.pod(name) is None, GONE_SECONDS):
-                        node = old["spec"].get("nodeName", "unknown")
-                        raise LaunchError(
-                            f"The pod {name} of this kernel's last life has not ended: its node {node} is lost, or very slow. Start the "
-                            "notebook with another kernel, or ask the cluster's administrator to remove the node."
-                        ) from None
-                else:
-                    await asyncio.sleep(0.1)  # the watch is a moment behind
-
-    async def _until_it_runs(self, name: str, uid: str, told: Callable[[str], None]) -> reasons.Pod:
-        """Raises ``LaunchError`` as soon as it is known that it never will."""
-        said = ""
-        while True:
-            pod = self.pod(name)
-            if pod is not None and pod["metadata"]["uid"] == uid:
-                trouble = reasons.trouble(pod)
-                if trouble is not None and trouble.final:
-                    words = await self._log(name) if trouble.reason in ("exited", "oom", "init") else ""
-                    raise LaunchError(trouble.message + (f"\nIts last words:\n{words}" if words else ""), reason=trouble.reason)
-                if trouble is not None and trouble.message != said:
-                    said = trouble.message
-                    told(said)
-                if reasons.running(pod) and pod["status"].get("podIP"):
-                    return pod
-            await self._pods.changed()
-
-    async def _until_it_listens(self, supervisor: PodSupervisor) -> None:
-        host, waited = supervisor.connection["ip"], 0.0
-        while waited < LISTEN_SECONDS:
-            try:
-                async with asyncio.timeout(2.0):
-                    _, writer = await asyncio.open_connection(host, LINK_PORT)
-                writer.close()
-                return
-            except (OSError, TimeoutError):
-                if not supervisor.alive():
-                    words = await self._log(supervisor.place)
-                    raise LaunchError(f"{supervisor.obituary()}{f' Its last words:{chr(10)}{words}' if words else ''}") from None
-                await asyncio.sleep(0.05)
-                waited += 0.05
-        raise LaunchError(
-            f"The kernel's pod {supervisor.place} runs and nobody listens on {host}:{LINK_PORT}: does a NetworkPolicy keep the gateway out?"
-        )
-
-    async def _undo(self, name: str, uid: str) -> None:
-        try:
-            await self.delete_pod(name, uid, 1.0)
-        except ElasticError as exc:
-            log.warning("the pod %s could not be deleted, and is when the gateway starts again: %s", name, exc)
-
-    async def _forget_secret(self, name: str) -> None:
-        try:
-            await self.api.delete(SECRETS, self._site.namespace, name)
-        except ElasticError as exc:
-            log.warning("the Secret %s could not be deleted, and is when the gateway starts again: %s", name, exc)
-
-    async def _log(self, name: str) -> str:
-        for container in ("kernel", "code"):
-            try:
-                words = (await self.api.log(self._site.namespace, name, container)).strip()
-            except ElasticError:
-                continue
-            if words:
-                return words
-        return ""
-
-    async def _secrets(self) -> dict[str, Any]:
-        selector = names.selector(self._site.gateway, names.ROLE_KERNEL)
-        return {each["metadata"]["name"]: each for each in (await self.api.list(SECRETS, self._site.namespace, selector))[0]}
-
-    async def _secret(self, name: str) -> Any:
-        try:
-            return await self.api.get(SECRETS, self._site.namespace, name)
-        except ApiMissing:
-            return None
-
 
 def _keys() -> tuple[str, str]:
     public, secret = zmq.curve_keypair()
     return public.decode(), secret.decode()
 
 
-def _parts(secret: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the supervisor was told, and what its gateway keeps."""
+def _begun(secret: Mapping[str, Any]) -> Spec | None:
+    """What was to be started, None where that can't be read."""
     try:
-        data = (secret or {})["data"]
-        return json.loads(b64decode(data[manifests.SPEC_KEY])), json.loads(b64decode(data[manifests.OWNER_KEY]))
-    except (KeyError, ValueError) as exc:
-        raise SupervisorLost(f"a kernel's Secret is missing or can't be read ({exc!r}): the kernel goes on, out of reach") from None
+        return Spec.from_json(parts(secret)[0])
+    except (SupervisorLost, TypeError):
+        return None
+
+
+def _leaves(pod: reasons.Pod) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def _own_namespace() -> str:
