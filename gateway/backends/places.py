@@ -28,6 +28,7 @@ class Places:
         self.root = _root(runtime_dir)
         self.kernels = private_folder(self.root / "k")
         self.gateways = private_folder(self.root / "gateways")
+        self.bursts = private_folder(self.root / "b")
         self.locks = self.root / "locks"  # of simulated GPUs, which are nobody else's
         self.broker_socket = self.root / "broker.sock"
         self.broker_lock = self.root / "broker.lock"

@@ -30,6 +30,7 @@ from .adoption import dial_all
 from .desk import Desk
 from .link import KernelLink, end_context, new_context
 from .patrol import Patrol, log_failure
+from .questions import Beside, Questions
 from .reading import CANT_PARK, Identity, Reading
 from .seat import BROKER, GATEWAY, take
 from .snapshot import changes, snapshot
@@ -80,6 +81,8 @@ class Broker:
         self._leaving: set[str] = set()
         self._foreign: set[str] = set()  # who waits and is no kernel of ours
         self.on_found: Callable[[Supervisor, KernelLink], None] | None = None  # told of our own kernels, again and again
+        self.questions = Questions()
+        self.beside: list[Beside] = []  # what begins and ends with it
         self._dials: dict[str, int] = {}
         self._epoch = 0
         self._patrol = Patrol(self.backend, self.leases, self.book, self._readings, self._who, self._tell, clock, lambda: self.known)
@@ -110,6 +113,8 @@ class Broker:
                 log.warning("drained, so no kernel starts and no GPU is leased there: %s", ", ".join(sorted(drained)))
             self._take_on(links, [*told, *(events.NodeDrained(node, True) for node in drained)])
             self.backend.on_foreign = self._foreign_waits
+            for each in self.beside:
+                await each.start()
             if self._desk is not None:
                 await self._desk.open()
         except BaseException:
@@ -127,6 +132,9 @@ class Broker:
         self.running = False
         if self._timer:
             self._timer.cancel()
+        self.questions.stop()
+        for each in self.beside:
+            await each.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -259,6 +267,7 @@ class Broker:
         )  # fmt: skip
         self._leaving.discard(kernel_id)
         self.links[kernel_id], self._readings[kernel_id], self._dials[kernel_id] = link, reading, link.dials
+        link.on_ask = self.questions.hear
         link.on_state(self._heard)
         link.on_lost(self._lost)
         link.on_refused(self._refused)

@@ -136,7 +136,7 @@ class BrokerClient:
         env = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_KINDS)}
         with open(os.open(self._places.broker_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb") as log_file:
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "gateway.broker.process", f"--LocalBackend.runtime_dir={self._places.root}"],
+                [sys.executable, "-P", "-m", "gateway.burst.process", f"--LocalBackend.runtime_dir={self._places.root}"],
                 cwd="/", env={**env, "PYTHONPATH": _PACKAGES}, stdin=subprocess.DEVNULL, stdout=log_file, stderr=log_file,
                 start_new_session=True,
             )  # fmt: skip

@@ -103,6 +103,7 @@ class KernelLink:
         self._on_state: list[Callable[[KernelLink, KernelState], None]] = []
         self._on_lost: list[Callable[[KernelLink, str], None]] = []
         self._on_refused: list[Callable[[KernelLink, dict[str, Any]], None]] = []
+        self.on_ask: Callable[[KernelLink, int, dict[str, Any]], None] | None = None  # told of each question of the kernel
         self._changed: list[asyncio.Future[None]] = []
 
     # the line itself
@@ -204,6 +205,10 @@ class KernelLink:
         if not answer.get("ok"):
             raise answered_error(answer)
         return answer
+
+    def tell(self, number: int, answer: dict[str, Any]) -> None:
+        """Answer question ``number`` of the kernel; lost if the line is broken."""
+        self._put(wire.pack("told", id=number, answer=answer))
 
     # dialling
 
@@ -394,6 +399,9 @@ class KernelLink:
             answered = self._calls.get(header["id"])
             if answered is not None and not answered.done():
                 answered.set_result(header)
+        elif kind == "ask":
+            if self.on_ask is not None:
+                _guard(self.on_ask, self, header["id"], header["question"])
         elif kind == "welcome":
             self.version = header["version"]
             if self._welcome is not None and not self._welcome.done():

@@ -56,8 +56,11 @@ class BrokerApp(StrictConfigFiles, JupyterApp):
             log.critical("%s", exc)
             self.exit(1)
 
+    def make_broker(self) -> Broker:
+        return Broker(self, kind=BROKER)
+
     async def _run(self) -> None:
-        broker = Broker(self, kind=BROKER)
+        broker = self.make_broker()
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, broker.asked_to_end.set)
@@ -86,11 +89,3 @@ async def needed(broker: Broker, linger: float, changed: Callable[[], bool]) -> 
             return
         else:
             lonely += LOOK_SECONDS
-
-
-def main(argv: list[str] | None = None) -> Any:
-    return BrokerApp.launch_instance(argv)
-
-
-if __name__ == "__main__":
-    main()

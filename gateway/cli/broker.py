@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def start(argv: list[str]) -> int:
     """Settings as for the gateway, ``--Leases.idle_timeout=60``."""
-    from ..broker.process import main
+    from ..burst.process import main
 
     main(argv)
     return 0

@@ -10,16 +10,18 @@ from typing import Any
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Called by IPython: adds ``%gpu``, ``%%gpu`` and ``%%cpu`` to ``shell``."""
-    from . import gate_line, gpu
+    """Called by IPython: adds ``%gpu``, ``%%gpu``, ``%%cpu``, ``%%distributed`` and ``%burst`` to ``shell``."""
+    from . import distributed, gate_line, gpu
 
     gate_line.install(shell)
     gpu.install(shell)
+    distributed.install(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """Called by IPython: takes away again what ``load_ipython_extension`` added."""
-    from . import gate_line, gpu
+    from . import distributed, gate_line, gpu
 
+    distributed.uninstall(shell)
     gpu.uninstall(shell)
     gate_line.uninstall(shell)

@@ -1,11 +1,11 @@
-"""What others tell a supervisor to do: the broker's orders, the owner's calls, the user's ``%gpu``.
+"""What others tell a supervisor to do: the broker's orders, the owner's calls, the user's magics.
 
 It must never do anything itself: it knows which part of the supervisor each word is meant for.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from ..protocol.errors import BadRequest, WireError
 
@@ -56,9 +56,12 @@ def call(proxy: Proxy, asked: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def magic(proxy: Proxy, asked: dict[str, Any]) -> dict[str, Any]:
-    """A request of ``%gpu`` in the kernel; returns the fields of its answer. Raises ``ElasticError``."""
+def magic(proxy: Proxy, asked: dict[str, Any], later: Callable[[dict[str, Any]], None]) -> Optional[dict[str, Any]]:
+    """A request of a magic in the kernel; returns the fields of its answer, or None: ``later`` gets the answer. Raises ``ElasticError``."""
     do, message = asked.get("do"), ""
+    if do == "burst":
+        proxy.link.ask(asked, later)
+        return None
     if do == "hold":
         message = proxy.lease.hold(float(asked["seconds"]))
     elif do == "release":

@@ -5,6 +5,7 @@ It must never obey an order older than one already obeyed, and never let one dia
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any, Callable, Optional
 import zmq
 
 from ..protocol import wire
-from ..protocol.errors import ElasticError, SettingError, StaleOrderError, WireError
+from ..protocol.errors import BrokerUnavailable, ElasticError, SettingError, StaleOrderError, WireError
 from ..protocol.model import KernelState, Spec
 from ..protocol.websocket import check_request
 from ..protocol.wire import Part
@@ -32,6 +33,7 @@ SILENCE = 20.0  # seconds without a word (dialers ping more often) after which a
 SLOW_READER = 30.0  # seconds a browser may leave its credit used up before it is cut
 HANDSHAKE = 5.0  # seconds for whoever connects over the network to show its key
 UNHEARD = 30.0  # seconds without a sign of the other machine after which a connection counts as broken
+ASKING = 30.0  # seconds for whoever leases here to answer a question of the kernel; some are answered when something happens
 MOST_BYTES = 1 << 30  # of one part that comes over the network, so that no stranger can claim more
 
 
@@ -69,6 +71,8 @@ class Link:
             self.address = self._socket.last_endpoint.decode().rstrip("\0")
         self._dialers: dict[bytes, Dialer] = {}
         self._epoch = (0, 0)
+        self._ids = itertools.count(1)
+        self._asked: dict[int, tuple[bytes, float, Callable[[dict[str, Any]], None]]] = {}
         self.sessions = Sessions(spec.journal_bytes, self._send_entry, self._note)
         self.on_request: Callable[[str, list[Part], list[Part]], None]
         self.on_order: Callable[[dict[str, Any]], None]
@@ -104,6 +108,16 @@ class Link:
     def send_state(self, state: KernelState) -> None:
         for dialer in list(self._dialers.values()):
             self._send(dialer.address, wire.pack("state", state=state.to_json()))
+
+    def ask(self, question: dict[str, Any], answered: Callable[[dict[str, Any]], None]) -> None:
+        """Ask whoever leases here, for the kernel. ``answered`` gets ``ok`` with fields, or not ``ok``, with ``message`` and ``reason``."""
+        broker = next((dialer for dialer in self._dialers.values() if "broker" in dialer.roles), None)
+        number = next(self._ids)
+        if broker is None:
+            answered(_unheard("Nobody leases here just now: the gateway is away or starting"))
+            return
+        self._asked[number] = broker.address, time.monotonic() + ASKING, answered
+        self._send(broker.address, wire.pack("ask", id=number, question=question))
 
     def close(self) -> None:
         self._socket.close()
@@ -203,6 +217,11 @@ class Link:
             answer = {"ok": False, **exc.to_json()}
         self._send(dialer.address, wire.pack("answer", id=header["id"], **answer))
 
+    def _on_told(self, dialer: Dialer, header: dict[str, Any], parts: list[Part]) -> None:
+        asked = self._asked.pop(int(header["id"]), None)
+        if asked is not None:
+            asked[2](header["answer"])
+
     def _on_ping(self, dialer: Dialer, header: dict[str, Any], parts: list[Part]) -> None:
         self._send(dialer.address, wire.pack("pong"))
 
@@ -236,11 +255,17 @@ class Link:
         if self._dialers.pop(address, None) is None:
             return
         now = time.monotonic()
+        self._give_up(lambda asked: asked[0] == address)
         for session in self.sessions.all.values():
             if session.address == address:
                 self.sessions.leave(session.name, now)
 
+    def _give_up(self, on: Callable[[tuple[bytes, float, Callable[[dict[str, Any]], None]]], bool]) -> None:
+        for number in [number for number, asked in self._asked.items() if on(asked)]:
+            self._asked.pop(number)[2](_unheard("The gateway has not answered"))
+
     def _expire(self, now: float) -> None:
+        self._give_up(lambda asked: asked[1] < now)
         for dialer in list(self._dialers.values()):
             if now - dialer.heard > SILENCE:
                 self._gone(dialer.address)
@@ -248,3 +273,7 @@ class Link:
             assert session.address is not None
             self._send(session.address, wire.pack("cut", session=session.name, reason="slow_reader"))
             self.sessions.leave(session.name, now)
+
+
+def _unheard(why: str) -> dict[str, Any]:
+    return {"ok": False, **BrokerUnavailable(f"{why}. Try again in a moment.").to_json()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from ..protocol.errors import BadRequest, ElasticError
 from ..protocol.wire import dumps, loads
@@ -21,9 +21,13 @@ MAX_CALLERS = 16
 
 
 class MagicSocket:
-    """``answer(request)`` returns the fields of the answer, or raises an ``ElasticError``."""
+    """``answer(request, later)`` returns the fields of the answer, or raises an ``ElasticError``, or returns None: then it calls
+    ``later`` with a whole answer once there is one."""
 
-    def __init__(self, reactor: Reactor, path: str, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    def __init__(
+        self, reactor: Reactor, path: str,
+        answer: Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], Optional[dict[str, Any]]],
+    ) -> None:  # fmt: skip
         self._reactor, self._path, self._answer = reactor, path, answer
         self._callers: dict[socket.socket, bytearray] = {}
         self._listener = socket.socket(socket.AF_UNIX)
@@ -66,16 +70,25 @@ class MagicSocket:
             line, _, rest = bytes(buffer).partition(b"\n")
             buffer[:] = rest
             try:
-                answer = {"ok": True, **self._answer(loads(line))}
+                fields = self._answer(loads(line), lambda answer: self._reply(caller, answer))
+                if fields is None:
+                    continue
+                answer = {"ok": True, **fields}
             except ElasticError as exc:
                 answer = {"ok": False, **exc.to_json()}
             except (KeyError, TypeError, ValueError, OverflowError) as exc:
                 answer = {"ok": False, **BadRequest(f"not understood: {exc}").to_json()}
-            try:
-                caller.sendall(dumps(answer) + b"\n")
-            except OSError:
-                self._hang_up(caller)
+            self._reply(caller, answer)
+            if caller not in self._callers:
                 return
+
+    def _reply(self, caller: socket.socket, answer: dict[str, Any]) -> None:
+        if caller not in self._callers:
+            return  # it has not waited
+        try:
+            caller.sendall(dumps(answer) + b"\n")
+        except OSError:
+            self._hang_up(caller)
 
     def _hang_up(self, caller: socket.socket) -> None:
         if self._callers.pop(caller, None) is not None:

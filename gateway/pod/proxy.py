@@ -84,7 +84,7 @@ class Proxy:
             self.reactor, self.gate, self.messages, self.answers.publish, spec.notice_after,
             lambda: self.link.brokered, lambda: self.device.alarm,
         )  # fmt: skip
-        self.magic = MagicSocket(self.reactor, str(folder / "magic.sock"), lambda asked: magic(self, asked))
+        self.magic = MagicSocket(self.reactor, str(folder / "magic.sock"), lambda asked, later: magic(self, asked, later))
         self.state.connection = self.front.connection
         self._dirty = True
         self._closing = self._restarting = self._ending = False

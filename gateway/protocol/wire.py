@@ -15,6 +15,7 @@ in         session, channel, m (the client's own number, None: none), parts
 order      do ("grant" gpus visible devices | "park" why | "queue" position of holders expected | "deny" reason message),
            epoch [generation, count]; devices: what CUDA knows the gpus as, where that isn't what the broker's book calls them
 call       id, do ("signal" signum | "respawn" argv env cwd | "shutdown" grace | "hold" seconds | "release"), answered by ``answer``
+told       id, answer (of an ``ask``: ok and its fields, or message and reason)
 ping       answered by ``pong``
 bye        this dialer hangs up; its sessions count as absent
 ========== ==================================================================================================
@@ -30,6 +31,7 @@ out        session, n, channel, parts
 taken      session, m (everything up to m has been received)
 cut        session, reason (its credit ran out for too long: attach again later)
 answer     id, ok, message, reason
+ask        id, question (of a magic in the kernel, for whoever leases here; answered by ``told``, perhaps much later)
 pong
 ========== ==================================================================================================
 """

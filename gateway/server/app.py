@@ -29,7 +29,7 @@ from .. import __version__
 from ..broker.broker import Broker
 from ..protocol.errors import ElasticError, cause
 from ..provisioner import ElasticProvisioner
-from ..settings import ElasticGateway, KubernetesBackend, Leases, LocalBackend, SimulatedGpu, StrictConfigFiles
+from ..settings import Bursts, ElasticGateway, KubernetesBackend, Leases, LocalBackend, SimulatedGpu, StrictConfigFiles
 from . import embed, strict
 from .answers import NowhereHandler
 from .auth import ElasticIdentityProvider, kept_token
@@ -43,6 +43,7 @@ from .sessions import ElasticSessionManager
 OURS = [
     ElasticGateway,
     Leases,
+    Bursts,
     SimulatedGpu,
     LocalBackend,
     KubernetesBackend,

@@ -14,6 +14,7 @@ from traitlets.config import Configurable
 from ..backends.base import Supervisor
 from ..broker.broker import Broker
 from ..broker.link import KernelLink
+from ..burst.bursts import host
 from ..settings import ElasticGateway
 from .kernels import ElasticMappingKernelManager
 from .metrics import ElasticMetrics
@@ -22,15 +23,21 @@ SERVICES = [
     "gateway.server.handlers",
     "gateway.server.channels",
     "gateway.server.gpu",
+    "gateway.server.bursts",
     "gateway.server.stock",
 ]  # modules with ``default_handlers``
-LAB_SERVICES = ["gateway.server.channels", "gateway.server.gpu"]  # of a server that has sessions and kernels of its own
+LAB_SERVICES = [
+    "gateway.server.channels",
+    "gateway.server.gpu",
+    "gateway.server.bursts",
+]  # of a server that has sessions and kernels of its own
 
 
 def make_broker(parent: Configurable, kernels: ElasticMappingKernelManager, owner: str | None = None) -> Broker:
     """A broker that isn't started yet. ``owner``: the name its kernels carry, "" for kernels that end with this process."""
     broker = Broker(parent, ElasticGateway(parent=parent).name if owner is None else owner)
     kernels.elastic_broker = broker
+    host(broker, parent)
     return broker
 
 

@@ -120,6 +120,14 @@ def test_what_a_cell_that_says_cpu_does_is_learned_all_the_same() -> None:
     assert session("%%cpu\nimport torch\nx = torch.zeros(1)").classify("x").needs_gpu
 
 
+def test_a_cell_for_workers_needs_no_gpu_here_and_what_it_brings_home_may() -> None:
+    assert session(TORCH).classify("%%distributed -w 2\nmodel(1)") == (False, "runs on workers of its own")
+    assert session("%%distributed -w 2\nimport torch\nx = torch.zeros(1)").classify("x").needs_gpu
+    assert not session("%%distributed -w 2\nx = 1").classify("y = 2").needs_gpu
+    assert not session().classify("%burst ls").needs_gpu
+    assert session().classify("%burst result mine").needs_gpu
+
+
 # what is remembered
 
 

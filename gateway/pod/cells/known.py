@@ -268,7 +268,7 @@ def _command(words: list[str]) -> bool:
 # Magics.
 LINE_MAGICS = _words("""
     pwd cd less more who who_ls env set_env precision xmode colors history hist lsmagic magic quickref autosave bookmark dhist pushd popd
-    dirs connect_info notebook automagic gpu load_dotenv dotenv subshell logstop logstate
+    dirs connect_info notebook automagic burst gpu load_dotenv dotenv subshell logstop logstate
 """)
 ALIASES = {**dict.fromkeys(_words("ls ll lf lk ldir lx"), "ls"), **{name: name for name in _words("cat mkdir rmdir rm cp mv pip")}}
 HELP = _words("pinfo pinfo2 pdoc psource pfile pdef")

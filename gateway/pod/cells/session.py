@@ -110,7 +110,7 @@ class Session:
         for tag, needs in (("gpu", True), ("cpu", False)):
             if tag in tags:
                 return Verdict(needs, f"has the tag {tag}")
-        return None
+        return Verdict(False, "runs on workers of its own") if source.elsewhere else None
 
     def _judged(self, source: cells_source.Source) -> Verdict:
         if source.problem is not None:

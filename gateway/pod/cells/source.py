@@ -35,6 +35,7 @@ class Source:
     tree: Optional[ast.Module] = None
     specials: dict[str, Special] = field(default_factory=dict)  # by the name that stands for each in the tree
     demand: Optional[bool] = None  # what %%gpu or %%cpu say
+    elsewhere: bool = False  # %%distributed: it runs in other processes, and what comes back is as if it had run here
     problem: Optional[str] = None
     typo: bool = False  # the problem is most likely that it is no code at all
     reloads: bool = False  # it switches on %autoreload
@@ -126,6 +127,8 @@ def _judge(name: str, rest: str, source: Source) -> Special:
         return Special()
     if name == "pdb" and rest in ("off", "0"):
         return Special()
+    if name == "burst" and rest.split()[:1] == ["result"]:
+        return Special("brings home what workers have made", dominion=True)
     if name in known.LINE_MAGICS and not expands:
         return Special(lease=name == "gpu")
     if name.startswith("%"):
@@ -165,6 +168,10 @@ def _cell_magics(text: str, source: Source) -> Optional[str]:
             source.exact = False
             setup = rest[_OPTIONS[name].match(rest + " ").end() :].strip() if rest else ""  # type: ignore[union-attr]
             head.append(f"{setup}\n" if setup else "")
+            text = dedent(text)
+            continue
+        if name == "distributed":
+            source.elsewhere, source.exact = True, False
             text = dedent(text)
             continue
         if name == "capture":

@@ -1,0 +1,270 @@
+"""All bursts of one machine: created for a kernel, started through a launcher, followed, cancelled, forgotten.
+
+They lie in the runtime folder, one folder each, and go on when the gateway is killed; the next one finds them. It must never unpickle,
+nor look into, what a kernel has packed, and never end a burst because a gateway ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from traitlets.config import Configurable
+
+from ..backends.base import Supervisor
+from ..broker.broker import Broker
+from ..protocol import burst
+from ..protocol.burst import Plan
+from ..protocol.errors import BadRequest, ElasticError
+from ..settings import Bursts as Settings
+from .engines import engine
+from .launchers import local
+from .record import ENDED, NEW, RUNNING, Folder, Record, checked_name, new_id
+
+log = logging.getLogger(__name__)
+
+CHUNK = 32 << 10  # bytes of journal in one answer to a kernel, which reads them line by line of JSON
+LOOK = 0.03  # seconds between two looks at a journal that somebody waits for
+PATIENCE = 10.0  # seconds for which a question about new events is left open
+ROUND = 1.0  # seconds between two looks at all bursts
+UNFINISHED = 600.0  # seconds after which one that was created and never started is forgotten
+NO_SUCH = "no_such_burst"  # reason
+_NOT_OURS = ("ELASTIC_SUPERVISOR", "JPY_PARENT_PID", "JPY_SESSION_NAME")  # of the kernel's environment, and nobody else's
+
+
+def host(broker: Broker, parent: Configurable) -> Bursts | None:
+    """Give a broker, before its start, the bursts of its machine; None where kernels are no processes of this machine.
+
+    Whoever leases GPUs is the one host of bursts too: their GPUs come through its book, kernels find it by the line that they have, and on
+    a machine without a gateway the on-demand broker does it.
+    """
+    places = broker.backend.places
+    if places is None:
+        return None
+    bursts = Bursts(places.bursts, Settings(parent=parent))
+    broker.questions.answers["burst"] = bursts.answer
+    broker.beside.append(bursts)
+    return bursts
+
+
+class Bursts:
+    """``root``: the folder of all bursts."""
+
+    def __init__(self, root: Path, settings: Settings) -> None:
+        self._root, self._settings = root, settings
+        self._records: dict[str, Record] = {}
+        self._round: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Find those of an earlier gateway, and look after all from now on."""
+        for folder in Folder.all(self._root):
+            try:
+                record = folder.load()
+            except (OSError, ValueError, TypeError) as exc:
+                log.warning("%s holds no burst that can be read (%s): it is removed", folder.path, exc)
+                folder.remove()
+            else:
+                self._records[record.id] = record
+        self._round = asyncio.get_running_loop().create_task(self._look_after())
+
+    async def stop(self) -> None:
+        """Look after them no more; they go on."""
+        if self._round is not None:
+            self._round.cancel()
+            await asyncio.gather(self._round, return_exceptions=True)
+
+    # asked by a kernel, and by REST
+
+    async def answer(self, supervisor: Supervisor, question: dict[str, Any]) -> dict[str, Any]:
+        """A question of a magic: ``op`` and its fields. Raises ``ElasticError``."""
+        op, user = question.get("op"), supervisor.user
+        if op == "create":
+            return self.create(supervisor.kernel_id, user, question)
+        if op == "list":
+            return {"bursts": self.listing(user)}
+        record = self.find(question.get("burst"), user)
+        if op == "start":
+            self.launch(record)
+        elif op == "events":
+            since = _whole(question, "since", 0, 1 << 50)
+            data = await self.events(record, since, CHUNK, wait=bool(question.get("wait")))
+            return {"text": data.decode("ascii"), "next": since + len(data), "burst": self.shown(record)}
+        elif op == "cancel":
+            self.cancel(record)
+        elif op == "forget":
+            self.forget(record)
+        elif op != "show":
+            raise BadRequest(f"A burst can't be asked to {str(op)[:40]!r}.")
+        return {"burst": self.shown(record)}
+
+    def create(self, kernel_id: str, user: str, wanted: dict[str, Any]) -> dict[str, Any]:
+        """Make room for one. The kernel puts what its cell needs into ``folder``, then says start."""
+        workers = _whole(wanted, "workers", 1, 1 << 20)
+        if workers > self._settings.most_workers:
+            raise BadRequest(f"{workers} workers are too many: at most {self._settings.most_workers} here (Bursts.most_workers).")
+        if _whole(wanted, "gpus", 0, 64):
+            raise BadRequest("Workers with GPUs of their own are not in this version: use -g 0.")
+        engine(wanted.get("engine"))
+        timeout = wanted.get("timeout_seconds")
+        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e9):
+            raise BadRequest("timeout_seconds must be a number of seconds above 0.")
+        burst_id = new_id()
+        name = checked_name(wanted["name"]) if wanted.get("name") else self._new_name(user)
+        taken = next((each for each in self._of(user) if each.name == name), None)
+        if taken is not None:
+            if taken.state != ENDED:
+                raise BadRequest(f"A burst named {name} runs already: choose another --name, or `%burst cancel {name}`.")
+            self.forget(taken)  # the name means the newest
+        record = Record(
+            burst_id, name, kernel_id, user, str(wanted["engine"]), workers, detach=bool(wanted.get("detach")), timeout=timeout,
+            created=time.time(),
+        )  # fmt: skip
+        folder = self._folder(record)
+        folder.make()
+        folder.save(record)
+        self._records[record.id] = record
+        return {"burst": self.shown(record), "folder": str(folder.path), "capsule_bytes": self._settings.capsule_bytes}
+
+    def launch(self, record: Record) -> None:
+        """Start a burst whose capsule is in its folder. Raises ``BadRequest``."""
+        if record.state != NEW:
+            raise BadRequest(f"The burst {record.name} was started already.")
+        folder = self._folder(record)
+        request = _checked_request(folder.request())
+        env = {name: value for name, value in request["env"].items() if name not in _NOT_OURS}
+        env["PYTHONPATH"] = ":".join(filter(None, [env.get("PYTHONPATH", ""), request["packages"]]))
+        env["CUDA_VISIBLE_DEVICES"] = ""  # it has leased none
+        owner = (None, None) if record.detach else (request["pid"], request["started"])
+        plan = Plan(
+            processes=[vars(each) for each in engine(record.engine)(record, request)], world=record.workers, env=env, cwd=request["cwd"],
+            owner_pid=owner[0], owner_started=owner[1], journal_bytes=self._settings.journal_bytes, timeout=record.timeout,
+        )  # fmt: skip
+        try:
+            local.start(folder.path, plan)
+        except OSError as exc:
+            raise ElasticError(f"The workers can't be started: {exc.strerror or exc}.", reason="launch_failed") from None
+        record.state, record.started = RUNNING, time.time()
+        folder.save(record)
+        log.info("burst %s of %s: %d workers on %s", record.name, record.user or "nobody by name", record.workers, record.engine)
+
+    async def events(self, record: Record, since: int, most: int, wait: bool = False) -> bytes:
+        """The journal from byte ``since`` on. ``wait``: not before there is some, or some seconds have passed."""
+        folder, end = self._folder(record), time.monotonic() + (PATIENCE if wait else 0)
+        while True:
+            data = folder.events(since, most)
+            if data or time.monotonic() >= end or record.id not in self._records:
+                return data
+            await asyncio.sleep(LOOK)
+
+    def cancel(self, record: Record) -> None:
+        """End its workers; what has come until then stays."""
+        if record.state == NEW:
+            self.forget(record)
+        else:
+            local.cancel(self._folder(record).path)
+
+    def forget(self, record: Record) -> None:
+        """Remove one that has ended, or that was never started. Raises ``BadRequest``."""
+        self._refresh(record)
+        if record.state not in (NEW, ENDED):
+            raise BadRequest(f"The burst {record.name} still runs: cancel it first.")
+        self._records.pop(record.id, None)
+        self._folder(record).remove()
+
+    def listing(self, user: str | None = None) -> list[dict[str, Any]]:
+        """All, oldest first, or those of one user."""
+        return [self.shown(record) for record in self._of(user)]
+
+    def find(self, which: Any, user: str | None = None) -> Record:
+        """By id or name. Raises ``ElasticError``, reason ``no_such_burst``."""
+        for record in self._of(user):
+            if which in (record.id, record.name):
+                return record
+        shown = str(which)[:70]
+        raise ElasticError(
+            f"There is no burst {shown!r}, or no longer (Bursts.keep_results); `%burst ls` lists them.", reason="no_such_burst"
+        )
+
+    def shown(self, record: Record) -> dict[str, Any]:
+        """As REST and magics show it."""
+        self._refresh(record)
+        return {**record.to_json(), "folder": str(self._folder(record).path)}
+
+    def result(self, record: Record, rank: int) -> Path:
+        """The file of a rank's result. Raises ``ElasticError`` where it has given back none."""
+        file = self._folder(record).path / burst.RESULTS / str(rank)
+        if not file.is_file():
+            raise ElasticError(f"Rank {rank} of {record.name} has given nothing back.", reason=NO_SUCH)
+        return file
+
+    # inside
+
+    def _of(self, user: str | None) -> list[Record]:
+        found = [record for record in self._records.values() if user is None or record.user == user]
+        return sorted(found, key=lambda record: record.created)
+
+    def _folder(self, record: Record) -> Folder:
+        return Folder(self._root / record.id)
+
+    def _new_name(self, user: str) -> str:
+        taken = {record.name for record in self._of(user)}
+        return next(name for number in range(1, 1 << 30) if (name := f"burst-{number}") not in taken)
+
+    def _refresh(self, record: Record) -> None:
+        """Has it ended meanwhile?"""
+        if record.state != RUNNING:
+            return
+        folder = self._folder(record)
+        end = folder.end()
+        if end is None and not local.alive(folder.path):
+            end = folder.end()  # written between the two looks
+            if end is None:
+                end = {
+                    "t": burst.END,
+                    "at": time.time(),
+                    "outcome": burst.LOST,
+                    "message": "What ran the workers was killed. See agent.log.",
+                }
+                folder.note(end)
+        if end is not None:
+            record.state, record.outcome, record.message = ENDED, str(end.get("outcome")), str(end.get("message", ""))
+            record.ended = float(end.get("at") or time.time())
+            folder.save(record)
+            log.info("burst %s of %s: %s", record.name, record.user or "nobody by name", record.outcome)
+
+    async def _look_after(self) -> None:
+        while True:
+            for record in list(self._records.values()):
+                try:
+                    self._refresh(record)
+                    if self._expired(record, time.time()):
+                        self.forget(record)
+                except (OSError, ElasticError) as exc:
+                    log.warning("burst %s: %s", record.name, exc)
+            await asyncio.sleep(ROUND)
+
+    def _expired(self, record: Record, now: float) -> bool:
+        if record.state == NEW:
+            return now - record.created > UNFINISHED
+        keep = self._settings.keep_results
+        return record.state == ENDED and keep is not None and now - (record.ended or now) > keep
+
+
+def _checked_request(request: dict[str, Any]) -> dict[str, Any]:
+    """What a kernel says of its Python, or ``BadRequest``."""
+    for name, kind in (("python", str), ("packages", str), ("cwd", str), ("env", dict), ("version", list), ("pid", int), ("started", int)):
+        if not isinstance(request.get(name), kind):
+            raise BadRequest(f"{name} is missing in what the kernel says of its Python.")
+    if not all(isinstance(value, str) for value in request["env"].values()):
+        raise BadRequest("env must hold text.")
+    return request
+
+
+def _whole(fields: dict[str, Any], name: str, least: int, most: int) -> int:
+    value = fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise BadRequest(f"{name} must be a whole number from {least} to {most}.")
+    return value

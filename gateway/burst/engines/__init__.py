@@ -1,0 +1,32 @@
+"""Which processes a burst is made of: one module an engine, each with ``processes(record, request)``. Pure but for a free port.
+
+An engine is what people have anyway (torchrun, mpirun, ...); nothing here must ever ask a cell to import something of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...protocol.burst import Process
+from ...protocol.errors import BadRequest
+from ..record import Record
+from . import mpi, spmd, torch
+
+ENGINES: dict[str, Callable[[Record, dict[str, Any]], list[Process]]] = {
+    "none": spmd.processes,
+    "torch": torch.processes,
+    "mpi": mpi.processes,
+}
+ABSENT = {
+    "ray": "Ray", "dask": "Dask", "tf-ps": "TensorFlow's parameter server",
+}  # fmt: skip
+
+
+def engine(name: Any) -> Callable[[Record, dict[str, Any]], list[Process]]:
+    """Raises ``BadRequest`` that names those that are there."""
+    found = ENGINES.get(name) if isinstance(name, str) else None
+    if found is None:
+        what = f"{ABSENT[name]} is not in this version" if name in ABSENT else f"There is no engine {str(name)[:40]!r}"
+        raise BadRequest(f"{what}: the engines are {', '.join(ENGINES)}.")
+    return found

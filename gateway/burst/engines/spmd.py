@@ -1,0 +1,32 @@
+"""Engine ``none``: the same program in each process, which knows its rank and nothing else."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from ...protocol.burst import Process
+from ..record import Record
+
+
+def processes(record: Record, request: dict[str, Any]) -> list[Process]:
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return [
+        Process(
+            argv=[*python(request), "-m", "gateway.pod.burst.worker"],
+            env={"RANK": str(rank), "WORLD_SIZE": str(record.workers), "LOCAL_RANK": str(rank), **meeting},
+            name=f"rank {rank}",
+        )
+        for rank in range(record.workers)
+    ]
+
+
+def python(request: dict[str, Any]) -> list[str]:
+    """The kernel's own interpreter; a file of the user's that is named like a module must not come first, where that can be said."""
+    return [str(request["python"]), *(["-P"] if tuple(request.get("version") or ())[:2] >= (3, 11) else [])]
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

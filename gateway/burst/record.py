@@ -1,0 +1,113 @@
+"""One burst as the gateway knows it, kept in the burst's folder so that a gateway that was killed finds it again.
+
+It must never hold, nor read, what the kernel has packed: that is between the kernel and its ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shutil
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ..protocol import burst
+from ..protocol.errors import BadRequest
+
+NEW, WAITING, RUNNING, ENDED = "new", "waiting", "running", "ended"  # states
+_ID = re.compile(r"[0-9a-f]{16}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+@dataclass
+class Record:
+    """``gpus``: of each worker. ``leased``: UUIDs held for it. Times are seconds since 1970."""
+
+    id: str
+    name: str
+    kernel_id: str
+    user: str
+    engine: str
+    workers: int
+    gpus: int = 0
+    detach: bool = False
+    timeout: float | None = None
+    created: float = 0.0
+    started: float | None = None
+    ended: float | None = None
+    state: str = NEW
+    outcome: str = ""  # once ended: one of protocol.burst.OUTCOMES
+    message: str = ""  # why, for people
+    leased: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def new_id() -> str:
+    return secrets.token_hex(8)
+
+
+def checked_name(value: Any) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise BadRequest("The name of a burst may have letters, digits, dots, hyphens and underscores, at most 63 of them.")
+    return value
+
+
+class Folder:
+    """The folder of one burst."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def all(cls, root: Path) -> list[Folder]:
+        return [cls(path) for path in sorted(root.iterdir()) if _ID.fullmatch(path.name)]
+
+    def make(self) -> None:
+        self.path.mkdir(mode=0o700)
+
+    def load(self) -> Record:
+        """Raises ``OSError``, ``ValueError``, ``TypeError`` where it makes no sense."""
+        known = {each.name for each in fields(Record)}
+        return Record(**{name: value for name, value in burst.read_json(self.path / burst.RECORD).items() if name in known})
+
+    def save(self, record: Record) -> None:
+        burst.write_json(self.path / burst.RECORD, record.to_json())
+
+    def request(self) -> dict[str, Any]:
+        """What the kernel has said about its Python. Raises ``BadRequest``."""
+        try:
+            return burst.read_json(self.path / burst.REQUEST)
+        except (OSError, ValueError) as exc:
+            raise BadRequest(f"The kernel has not said how its Python is run: {exc}.") from None
+
+    def events(self, since: int, most: int) -> bytes:
+        """The journal from byte ``since`` on, ``most`` bytes of it."""
+        try:
+            with open(self.path / burst.JOURNAL, "rb") as file:
+                file.seek(since)
+                return file.read(most)
+        except FileNotFoundError:
+            return b""
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Add an event to the journal, where no agent does."""
+        with open(self.path / burst.JOURNAL, "ab") as file:
+            file.write(burst.line(event))
+
+    def end(self) -> dict[str, Any] | None:
+        """The journal's last event, if it is the end."""
+        try:
+            with open(self.path / burst.JOURNAL, "rb") as file:
+                file.seek(max(0, file.seek(0, 2) - (1 << 16)))
+                last = file.read().rstrip(b"\n").rpartition(b"\n")[2]
+            event = json.loads(last)
+        except (OSError, ValueError):
+            return None
+        return event if event.get("t") == burst.END else None
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""What ``%%distributed`` and ``%burst`` are made of, in the kernel: words read, the gateway asked, output shown, results taken."""

@@ -1,0 +1,122 @@
+"""The words after ``%%distributed``: read, with defaults, or refused with what would do.
+
+It must never guess: a word that isn't known, or that this version can't do, ends the cell before anything has started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shlex
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from ...protocol.durations import read_duration
+
+_ABSENT = {  # words of other launchers and of elastic bursts
+    "--image": "workers in pods are", "--pip": "installing packages for workers is", "--queue": "workers in pods are",
+    "--on-demand": "workers in pods are", "--compress": "gradient compression is", "--save-every": "elastic bursts are",
+    "--restartable": "elastic bursts are", "--procs": "several processes for each worker are", "--ps": "parameter servers are",
+    "--role": "roles are",
+}  # fmt: skip
+
+
+class Usage(Exception):
+    """What is wrong with the words, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """``give_back``, ``show``: numbers of ranks, None: all of them."""
+
+    workers: int
+    engine: str
+    gpus: int = 0
+    name: Optional[str] = None
+    take: tuple[str, ...] = ()  # --in
+    take_nothing: bool = False  # --no-in
+    out: Optional[tuple[str, ...]] = None
+    give_back: Optional[tuple[int, ...]] = (0,)
+    show: Optional[tuple[int, ...]] = (0,)
+    init: bool = True
+    detach: bool = False
+    timeout: Optional[float] = None
+    dry_run: bool = False
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise Usage(message)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="%%distributed", add_help=False, allow_abbrev=False)
+    parser.add_argument("-w", "--workers", default="2", metavar="N")
+    parser.add_argument("-e", "--engine", metavar="ENGINE")
+    parser.add_argument("-g", "--gpus", type=int, default=0)
+    parser.add_argument("-l", "--launcher", default="auto", choices=("auto", "local"))
+    parser.add_argument("--in", dest="take", type=_names, default=())
+    parser.add_argument("--no-in", dest="take_nothing", action="store_true")
+    parser.add_argument("--out", type=_names)
+    parser.add_argument("--ranks", default="0")
+    parser.add_argument("--show")
+    parser.add_argument("--no-init", dest="init", action="store_false")
+    parser.add_argument("--detach", action="store_true")
+    parser.add_argument("--timeout")
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--name")
+    return parser
+
+
+def read(line: str) -> Options:
+    """The options in ``line``. Raises ``Usage``."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as exc:
+        raise Usage(f"{exc} in {line.strip()!r}") from None
+    for word in words:
+        what = _ABSENT.get(word.partition("=")[0])
+        if what:
+            raise Usage(f"{word.partition('=')[0]}: {what} not in this version")
+    found = _parser().parse_args(words)
+    workers = _workers(found.workers)
+    engine = found.engine or ("torch" if importlib.util.find_spec("torch") else "none")
+    timeout = None
+    if found.timeout is not None:
+        timeout = read_duration(found.timeout)
+        if not timeout:
+            raise Usage(f"--timeout needs a time such as 90s, 30m or 2h, not {found.timeout!r}")
+    show = found.show if found.show is not None else ("all" if engine == "none" else "0")
+    return Options(
+        workers=workers, engine=engine, gpus=found.gpus, name=found.name, take=found.take, take_nothing=found.take_nothing, out=found.out,
+        give_back=_ranks("--ranks", found.ranks, workers), show=_ranks("--show", show, workers), init=found.init, detach=found.detach,
+        timeout=timeout, dry_run=found.dry_run,
+    )  # fmt: skip
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    bad = next((name for name in names if not name.isidentifier()), None)
+    if bad is not None:
+        raise argparse.ArgumentTypeError(f"{bad!r} can't be the name of a variable")
+    return names
+
+
+def _workers(text: str) -> int:
+    if ":" in text:
+        raise Usage(f"-w {text}: elastic bursts are not in this version; give one number, as in -w {text.partition(':')[0] or 2}")
+    if not (text.isascii() and text.isdigit()) or not int(text):
+        raise Usage(f"-w needs a number of workers, 1 or more, not {text!r}")
+    return int(text)
+
+
+def _ranks(option: str, text: str, workers: int) -> Optional[tuple[int, ...]]:
+    if text == "all":
+        return None
+    words = text.split(",")
+    if not all(word.strip().isdigit() for word in words):
+        raise Usage(f"{option} needs numbers of ranks, as in {option} 0,3, or {option} all; not {text!r}")
+    ranks = tuple(sorted({int(word) for word in words}))
+    if ranks[-1] >= workers:
+        raise Usage(f"{option} {text}: there are {workers} workers, so the last rank is {workers - 1}")
+    return ranks

@@ -1,0 +1,97 @@
+"""Shows what a burst says in the cell that asked for it, also when other cells have run since.
+
+One rank alone is shown as it prints, progress bars and all. Of several each line carries its rank, so that none is torn. It must never
+print into another cell.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from typing import Any, Optional
+
+from ...protocol import burst
+
+MOST = 1 << 16  # characters of one message
+STATUS_SECONDS = 1.0  # between two updates of the status line
+
+
+class Outlet:
+    """``shown``: the ranks whose output is shown, None: all."""
+
+    def __init__(self, shell: Any, shown: Optional[tuple[int, ...]], workers: int) -> None:
+        self._shell, self._shown = shell, shown
+        self._tagged = workers > 1 and (shown is None or len(shown) > 1)
+        self._parent = shell.parent_header if hasattr(shell, "parent_header") else {}
+        self._rest: dict[tuple[int, str], str] = {}
+        self._stream, self._text, self._size = "", [], 0
+        self._display_id = f"burst-{uuid.uuid4().hex[:12]}"
+        self._status, self._status_at = "", 0.0
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+    def event(self, event: dict[str, Any]) -> None:
+        """Show it, if it is to be shown; text may wait until ``flush``."""
+        kind = event.get("t")
+        if kind == burst.OUT:
+            if self._shown is None or event["rank"] in self._shown:
+                self._out(event["rank"], event["name"], event["text"])
+        elif kind == burst.SHOW:
+            if self._shown is None or event["rank"] in self._shown:
+                self.flush()
+                self._send(str(event["msg_type"]), event["content"])
+        elif kind == burst.NOTE:
+            self._write("stderr", f"[{event['text']}]\n")
+
+    def flush(self) -> None:
+        if self._text:
+            text, self._text, self._size = "".join(self._text), [], 0
+            self._send("stream", {"name": self._stream, "text": text})
+
+    def end(self) -> None:
+        """Lines that never got their end, too."""
+        for (rank, name), rest in self._rest.items():
+            if rest:
+                self._write(name, f"[{rank}] {rest}\n")
+        self._rest.clear()
+        self.flush()
+
+    def status(self, text: str, now: bool = False) -> None:
+        """The one line that tells how it goes. It is changed in place, and not too often."""
+        at = time.monotonic()
+        if text == self._status or (self._status and not now and at - self._status_at < STATUS_SECONDS):
+            return
+        kind = "update_display_data" if self._status else "display_data"
+        self._status, self._status_at = text, at
+        self.flush()
+        self._send(kind, {"data": {"text/plain": text}, "metadata": {}, "transient": {"display_id": self._display_id}})
+
+    # inside
+
+    def _out(self, rank: int, name: str, text: str) -> None:
+        if not self._tagged:
+            self._write(name, text)
+            return
+        lines = (self._rest.pop((rank, name), "") + text).split("\n")
+        if lines[-1]:
+            self._rest[rank, name] = lines[-1]
+        if len(lines) > 1:
+            self._write(name, "".join(f"[{rank}] {line}\n" for line in lines[:-1]))
+
+    def _write(self, name: str, text: str) -> None:
+        if name != self._stream:
+            self.flush()
+            self._stream = name
+        self._text.append(text)
+        self._size += len(text)
+        if self._size > MOST:
+            self.flush()
+
+    def _send(self, msg_type: str, content: dict[str, Any]) -> None:
+        kernel = getattr(self._shell, "kernel", None)
+        if kernel is None:  # no notebook: a terminal's IPython
+            text = content.get("text") or content.get("data", {}).get("text/plain", "") + "\n"
+            (sys.stderr if content.get("name") == "stderr" else sys.stdout).write(text)
+            return
+        kernel.session.send(kernel.iopub_socket, msg_type, content, parent=self._parent, ident=msg_type.encode())

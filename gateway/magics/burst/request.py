@@ -1,0 +1,27 @@
+"""How Python runs in this kernel, so that it runs alike in its ranks: interpreter, environment, folder and module path."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from .options import Options
+
+_PACKAGES = str(Path(__file__).parents[3])  # where `gateway` is imported from
+
+
+def request(options: Options) -> dict[str, Any]:
+    """It holds the environment, so it goes into a file of this user alone."""
+    return {
+        "python": sys.executable, "version": list(sys.version_info[:3]), "packages": _PACKAGES, "cwd": os.getcwd(), "env": dict(os.environ),
+        "path": sys.path, "pid": os.getpid(), "started": _started(), "give_back": options.give_back, "out": options.out,
+        "init": options.init and options.engine == "torch",
+    }  # fmt: skip
+
+
+def _started() -> int:
+    """When this process was started (clock ticks since boot): with its id, an identity."""
+    stat = Path("/proc/self/stat").read_bytes()
+    return int(stat[stat.rindex(b")") + 2 :].split()[19])

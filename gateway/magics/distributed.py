@@ -1,0 +1,207 @@
+"""``%%distributed``: this cell runs on many workers, and what it assigns comes home. ``%burst``: what becomes of such cells.
+
+The cell blocks like any other, and the stop button ends its workers. This module must never run the cell here, and never leave
+workers behind that nobody knows of.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+from ..protocol import burst
+from ..protocol.errors import ElasticError
+from .burst.calls import AWAY, call
+from .burst.following import Ended, Following
+from .burst.home import Home
+from .burst.options import Options, Usage, read
+from .burst.outlet import Outlet
+from .burst.request import request
+
+STOPPING_SECONDS = 5.0  # for workers to end after the stop button; they have less
+
+
+class Distributed:
+    """The magics of one shell."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell, self._home = shell, Home(shell)
+
+    def distributed(self, line: str, cell: str) -> None:
+        """Run this cell on many workers: ``%%distributed -w 4``.
+
+        Each worker is a process of its own, a rank, with RANK, WORLD_SIZE, LOCAL_RANK and device. What the cell reads is taken along, what
+        rank 0 assigns or changes comes back, what it prints is shown here, and an error on any rank is raised here.
+
+        ``-w N``           how many workers (2)
+        ``-e ENGINE``      torch (torchrun; the default where torch is installed), none (plain processes), mpi (mpirun)
+        ``--in a,b``       take these along too; ``--no-in``: take nothing along
+        ``--out a,b``      bring exactly these back
+        ``--ranks 0,1``    bring back from these ranks, each name a list by rank; ``all`` of them
+        ``--show 0,1``     show what these ranks print, or ``all`` (the default with -e none)
+        ``--no-init``      with -e torch: leave torch.distributed's process group to the cell
+        ``--detach``       go on at once, and let it outlive this kernel; ``%burst result`` brings home what it made
+        ``--timeout 2h``   end it with an error after so long; there is no limit otherwise
+        ``--name NAME``    how it is called in ``%burst``
+        ``--dry-run``      only show what would be taken along
+        """
+        __tracebackhide__ = True
+        options = self._options(line)
+        capsule = self._home.pack(f"%%distributed {line}".rstrip(), cell, options)
+        if capsule is None:
+            return  # a cell with nothing in it
+        for warning in capsule.warnings:
+            print(warning, file=sys.stderr)
+        if options.dry_run:
+            print(self._home.listing(capsule))
+            return
+        shown = self._started(options, capsule)
+        following = Following(shown, Outlet(self._shell, options.show, options.workers))
+        if options.detach:
+            threading.Thread(target=following.follow, name=f"elastic {shown['name']}", daemon=True).start()
+            return
+        self._finish(self._wait(following), options.give_back)
+
+    def _started(self, options: Options, capsule: Any) -> dict[str, Any]:
+        """The burst, as the gateway shows it. Nothing is left of one that can't be started."""
+        wanted = {"workers": options.workers, "engine": options.engine, "gpus": options.gpus, "detach": options.detach}
+        created = asked("create", timeout_seconds=options.timeout, name=options.name, **wanted)
+        shown, most = created["burst"], created["capsule_bytes"]
+        try:
+            if capsule.bytes > most:
+                raise usage(
+                    f"The cell would take {capsule.bytes / 1e6:.0f} MB along, and at most {most / 1e6:.0f} MB are taken here (Bursts."
+                    f"capsule_bytes). {self._home.largest(capsule)} Write it to a file that the workers read."
+                )
+            folder = Path(shown["folder"])
+            burst.write_json(folder / burst.REQUEST, request(options))
+            burst.write_buffers(folder / burst.CAPSULE, capsule.blobs)
+            self._home.keep(shown["id"], capsule)
+            return asked("start", burst=shown["id"])["burst"]  # type: ignore[no-any-return]
+        except BaseException:
+            _try("cancel", shown)
+            raise
+
+    def burst(self, line: str) -> None:
+        """What becomes of cells that run on many workers.
+
+        ``%burst ls``                list them
+        ``%burst attach NAME``       show its output here, from the beginning, until it ends; the stop button only stops looking
+        ``%burst logs NAME [-r N]``  print what it has printed until now, rank N alone
+        ``%burst cancel NAME``       end its workers
+        ``%burst result NAME``       bring home what it made
+        """
+        __tracebackhide__ = True
+        word, *rest = line.split() or ["ls"]
+        if word == "ls" and not rest:
+            print(table(asked("list")["bursts"]))
+        elif word in ("attach", "cancel", "result") and len(rest) == 1:
+            getattr(self, f"_{word}")(asked("show", burst=rest[0])["burst"])
+        elif word == "logs" and (len(rest) == 1 or (len(rest) == 3 and rest[1] == "-r" and rest[2].isdigit())):
+            self._logs(asked("show", burst=rest[0])["burst"], (int(rest[2]),) if len(rest) == 3 else None)
+        elif word == "scale":
+            raise usage("%burst scale: elastic bursts are not in this version; a burst keeps its number of workers.")
+        elif word == "yaml":
+            raise usage("%burst yaml: bursts run as processes of one machine in this version, so there are no manifests.")
+        else:
+            raise usage(f"%burst doesn't know {line.strip()!r}. It knows: ls · attach NAME · logs NAME -r 3 · cancel NAME · result NAME")
+
+    # inside
+
+    def _options(self, line: str) -> Options:
+        try:
+            return read(line)
+        except Usage as exc:
+            raise usage(f"%%distributed: {exc}. `%%distributed?` explains its options.") from None
+
+    def _wait(self, following: Following) -> Ended:
+        """Its end; the stop button ends it."""
+        __tracebackhide__ = True
+        try:
+            return following.follow()  # type: ignore[return-value]
+        except KeyboardInterrupt:
+            _try("cancel", following.shown)
+            following.follow(time.monotonic() + STOPPING_SECONDS)
+            raise
+
+    def _finish(self, ended: Ended, give_back: Optional[tuple[int, ...]]) -> None:
+        __tracebackhide__ = True
+        if ended.outcome != burst.OK:
+            raise self._home.failure(ended)
+        said = self._home.take(ended, give_back)
+        if said:
+            print(said, file=sys.stderr)
+
+    def _attach(self, shown: dict[str, Any]) -> None:
+        __tracebackhide__ = True
+        following = Following(shown, Outlet(self._shell, None, shown["workers"]))
+        ended = following.follow()
+        assert ended is not None
+        if ended.outcome != burst.OK:
+            raise self._home.failure(ended)
+        print(f"`%burst result {shown['name']}` brings home what it made.")
+
+    def _logs(self, shown: dict[str, Any], ranks: Optional[tuple[int, ...]]) -> None:
+        Following(shown, Outlet(self._shell, ranks, shown["workers"]), status=False).catch_up()
+
+    def _cancel(self, shown: dict[str, Any]) -> None:
+        asked("cancel", burst=shown["id"])
+
+    def _result(self, shown: dict[str, Any]) -> None:
+        __tracebackhide__ = True
+        if shown["state"] != "ended":
+            raise usage(f"{shown['name']} has not ended yet: `%burst attach {shown['name']}` shows how far it is.")
+        ended = Ended(shown["id"], shown["outcome"], shown["message"], Path(shown["folder"]))
+        give_back = burst.read_json(ended.folder / burst.REQUEST).get("give_back")
+        self._finish(ended, None if give_back is None else tuple(give_back))
+
+
+def asked(op: str, **fields: Any) -> dict[str, Any]:
+    """The gateway's answer; what it refuses is a sentence for people."""
+    __tracebackhide__ = True
+    try:
+        return call(op, **{name: value for name, value in fields.items() if value is not None})
+    except ElasticError as exc:
+        why = "Nobody starts workers here just now. " if exc.reason == AWAY else ""
+        raise usage(f"{why}{exc}") from None
+
+
+def table(bursts: list[dict[str, Any]]) -> str:
+    """For people, the newest last."""
+    if not bursts:
+        return "There are no bursts."
+    rows = [("NAME", "ENGINE", "WORKERS", "STATE", "SECONDS")]
+    for each in bursts:
+        seconds = (each["ended"] or time.time()) - each["created"]
+        rows.append((each["name"], each["engine"], str(each["workers"]), each["outcome"] or each["state"], f"{seconds:.0f}"))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows)
+
+
+def usage(text: str) -> Exception:
+    """Shown as one sentence, and the cell has failed."""
+    from IPython.core.error import UsageError
+
+    return UsageError(text)
+
+
+def _try(op: str, shown: dict[str, Any]) -> None:
+    """Said to whoever hears it; where nobody does, the workers go on, and `%burst` finds them."""
+    try:
+        call(op, burst=shown["id"])
+    except ElasticError as exc:
+        print(f"{shown['name']}: {exc}", file=sys.stderr)
+
+
+def install(shell: Any) -> None:
+    magics = Distributed(shell)
+    shell.register_magic_function(magics.distributed, "cell", "distributed")
+    shell.register_magic_function(magics.burst, "line", "burst")
+
+
+def uninstall(shell: Any) -> None:
+    shell.magics_manager.magics["cell"].pop("distributed", None)
+    shell.magics_manager.magics["line"].pop("burst", None)

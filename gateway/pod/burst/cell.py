@@ -1,0 +1,78 @@
+"""A rank's work: load the capsule, run the cell, give back what is wanted, or tell how it failed.
+
+It must never run the user's code before the agent can see and end this process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...protocol import burst
+from ...protocol.errors import ElasticError
+from ..rank import Arena, load
+
+if TYPE_CHECKING:
+    from .worker import Line
+
+
+def run(folder: Path, place: dict[str, int], line: Line) -> int:
+    """0: the cell has run; 1: it has failed, and the agent knows how. ``place``: RANK, WORLD_SIZE and LOCAL_RANK."""
+    rank = place["RANK"]
+
+    def show(data: dict[str, Any], metadata: dict[str, Any]) -> None:
+        flush()
+        line.say(burst.SHOW, msg_type="display_data", content={"data": data, "metadata": metadata, "transient": {}})
+
+    try:
+        request = burst.read_json(folder / burst.REQUEST)
+        arena = _arena(folder / burst.CAPSULE)
+        cell = load(arena.private, arena=arena, local_rank=place["LOCAL_RANK"])
+        if request.get("init"):
+            from .process_group import prepare
+
+            prepare(cell.source.text)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        failed = cell.run(place, show)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is under way now is brought to its end
+        if failed is not None:
+            burst.write_buffers(folder / burst.FAILURES / str(rank), failed.blobs)
+            return _fail(line, failed.name, failed.text)
+        give_back = request.get("give_back")
+        if give_back is None or rank in give_back:
+            burst.write_buffers(folder / burst.RESULTS / str(rank), cell.give_back(request.get("out")))
+    except ElasticError as exc:
+        return _fail(line, str(exc), "", raised=False)
+    except Exception as exc:  # ours, or what a result's own code raises
+        return _fail(line, f"{type(exc).__name__}: {exc}", traceback.format_exc(), raised=False)
+    flush()
+    line.say("done")
+    return 0
+
+
+def flush() -> None:
+    """What was printed goes out before what is said after it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass  # closed by the cell
+
+
+def _arena(path: Path) -> Arena:
+    """The capsule, mapped: all ranks of a machine share its pages, and copy those that they write to."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return Arena(burst.buffer_sizes(path), descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fail(line: Line, name: str, text: str, raised: bool = True) -> int:
+    flush()
+    line.say(burst.FAILED, name=name, text=text, raised=raised)
+    return 1

@@ -1,0 +1,33 @@
+"""torch.distributed, ready in a cell that uses it: the process group is there, and one that the cell makes itself takes its place.
+
+It must never import torch where neither the cell nor what it has taken along uses it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+_USES = re.compile(r"\btorch\b")
+
+
+def prepare(text: str) -> None:
+    """``text``: the cell. Called in each rank, before the cell runs."""
+    if "torch" not in sys.modules and not _USES.search(text):
+        return
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_available() or dist.is_initialized():
+        return
+    make = dist.init_process_group
+
+    def anew(*args: Any, **kwargs: Any) -> None:
+        """The cell's own wish counts; it is the same in all ranks."""
+        dist.init_process_group = make
+        dist.destroy_process_group()
+        make(*args, **kwargs)
+
+    make("nccl" if torch.cuda.is_available() else "gloo")
+    dist.init_process_group = anew

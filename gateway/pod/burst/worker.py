@@ -1,0 +1,73 @@
+"""One rank of a burst: ``python -m gateway.pod.burst.worker`` runs the cell and tells its agent what became of it.
+
+Which rank it is stands in the environment, as the engine that started it has put it there. All that it or its children print goes to
+the agent through pipes of its own. It must never start anything before the agent knows its process, nor outlive its parent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from ...protocol import burst
+
+_PR_SET_PDEATHSIG = 1
+# Where engines say which rank a process is: torch elastic and ours, Open MPI, MPICH and Intel's.
+_NAMES = {
+    "RANK": ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"),
+    "WORLD_SIZE": ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
+    "LOCAL_RANK": ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"),
+}
+
+
+class Line:
+    """The rank's line to its agent: one JSON object a line."""
+
+    def __init__(self, path: str, rank: int) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(path)
+        pipes = [os.pipe(), os.pipe()]
+        hello = json.dumps({"t": "hello", "rank": rank, "pid": os.getpid()}).encode() + b"\n"
+        socket.send_fds(self._socket, [hello], [reader for reader, _ in pipes])
+        for (reader, writer), descriptor in zip(pipes, (1, 2)):
+            os.dup2(writer, descriptor)
+            os.close(reader)
+            os.close(writer)
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(line_buffering=True)  # so that lines of the cell and of what it starts don't mix
+
+    def say(self, kind: str, **fields: Any) -> None:
+        """An event; what is bytes elsewhere lies in a file."""
+        self._socket.sendall(json.dumps({"t": kind, **fields}).encode() + b"\n")
+
+
+def main() -> int:
+    """0: the cell has run; 1: it has failed, and the agent knows how."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the cell runs there is nothing to clean up
+    # 1. tell the agent who we are, so that it can end us
+    place = {name: next((int(os.environ[each]) for each in names if each in os.environ), 0) for name, names in _NAMES.items()}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    path = os.environ[burst.SOCKET_VARIABLE]
+    try:
+        os.setpgid(0, 0)
+    except OSError:
+        pass  # it leads a group already
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    except (OSError, AttributeError):
+        pass  # not Linux: the agent has to find us
+    line = Line(path, place["RANK"])
+    # 2. run the cell; what its end prints goes out as ever
+    from .cell import run
+
+    return run(Path(path).parent, place, line)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""The nouns of a burst: what lies in its folder, what its agent is told, what its journal says.
+
+A burst's folder is private to one Unix user. ``capsule`` holds what the cell takes along, ``out/<rank>`` what a rank gives back,
+``failed/<rank>`` what it failed of, ``journal`` its events, one JSON object a line in plain ASCII, so that it can be cut anywhere.
+Standard library only, Python >= 3.9; it must hold no behaviour beyond conversion and the reading and writing of such files.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Union
+
+from .model import _Json
+
+REQUEST = "request.json"  # from the kernel: how Python runs there (interpreter, environment, folder, module path)
+PLAN = "plan.json"  # from the gateway: what the agent is to run
+RECORD = "burst.json"  # the gateway's own
+AGENT = "agent.json"  # the agent's pid and when it was started
+CAPSULE = "capsule"
+RESULTS = "out"
+FAILURES = "failed"
+JOURNAL = "journal"
+SOCKET = "agent.sock"  # where ranks meet their agent
+SOCKET_VARIABLE = "ELASTIC_BURST"  # in each rank's environment: the path of that socket
+
+# Events, by their ``t``; each has ``at``, seconds since 1970.
+OUT = "out"  # rank, name ("stdout" or "stderr"), text
+SHOW = "show"  # rank, msg_type (display_data, update_display_data, clear_output), content
+STATE = "state"  # running (ranks that have said hello), of
+FAILED = "failed"  # rank, name, text (its traceback); raised (what it raised lies in failed/<rank>)
+NOTE = "note"  # text: for people
+END = "end"  # outcome (one of OUTCOMES), message
+
+OK, ERROR, CANCELLED, LOST = "ok", "error", "cancelled", "lost"
+OUTCOMES = (OK, ERROR, CANCELLED, LOST)
+ALIGNED = 64  # bytes, as vector instructions like it
+
+Buffer = Union[bytes, bytearray, memoryview, mmap.mmap]
+
+
+@dataclass
+class Process(_Json):
+    """One process that the agent starts. ``ranks``: how many of the burst's ranks come to be in it or below it."""
+
+    argv: list[str]
+    env: dict[str, str] = field(default_factory=dict)  # on top of the plan's
+    name: str = "rank"  # for people, where it fails without a word
+
+
+@dataclass
+class Plan(_Json):
+    """What the agent of a burst is to run. ``owner_pid`` and ``owner_started`` name the kernel process whose end ends the burst; both
+    None for a detached one."""
+
+    processes: list[dict[str, Any]]
+    world: int  # ranks in all
+    env: dict[str, str]
+    cwd: str
+    owner_pid: int | None = None
+    owner_started: int | None = None
+    journal_bytes: int = 256 << 20  # of text, after which output is dropped and counted
+    timeout: float | None = None  # seconds that it may run; None: no limit
+
+
+def line(event: dict[str, Any]) -> bytes:
+    """An event as its line in the journal."""
+    return json.dumps(event, separators=(",", ":")).encode() + b"\n"
+
+
+def write_buffers(path: Path, buffers: Sequence[Buffer]) -> None:
+    """All of them into one file, each at its place, and their sizes into another beside it. No copy is made of them."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    views = [memoryview(buffer).cast("B") for buffer in buffers]
+    sizes = [view.nbytes for view in views]
+    places, end = places_of(sizes)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb", buffering=0) as file:
+        file.truncate(end)
+        for place, view in zip(places, views):
+            file.seek(place)
+            while view.nbytes:
+                view = view[file.write(view) :]
+    write_json(_sizes_file(path), {"sizes": sizes})
+
+
+def read_buffers(path: Path) -> list[memoryview]:
+    """What ``write_buffers`` has written: mapped, not read, and private to this process when it is changed. Raises ``OSError``."""
+    sizes = buffer_sizes(path)
+    with open(path, "rb") as file:
+        whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    return [whole[place : place + size] for place, size in zip(places_of(sizes)[0], sizes)]
+
+
+def buffer_sizes(path: Path) -> list[int]:
+    """Of the buffers in the file at ``path``. Raises ``OSError``, ``ValueError``."""
+    return [int(size) for size in read_json(_sizes_file(path))["sizes"]]
+
+
+def places_of(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where buffers of these sizes begin in their file, and its size."""
+    places, end = [], 0
+    for size in sizes:
+        places.append(end)
+        end += -(-size // ALIGNED) * ALIGNED
+    return places, max(end, 1)
+
+
+def _sizes_file(path: Path) -> Path:
+    return path.with_name(path.name + ".sizes")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """In one step, for this user alone."""
+    draft = path.with_name(path.name + ".new")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+        json.dump(value, file)
+    draft.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Raises ``OSError``, ``ValueError``."""
+    value = json.loads(path.read_bytes())
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} holds no JSON object")
+    return value

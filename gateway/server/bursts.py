@@ -1,0 +1,110 @@
+"""``/api/bursts``: the bursts of this gateway's kernels, for programs and people. A burst is created by its kernel, not here.
+
+Results are handed out as the bytes that they are. It must never unpickle one, nor read a whole one into memory.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tornado.iostream import StreamClosedError
+
+from ..burst.bursts import Bursts
+from ..protocol import burst
+from ..protocol.errors import BadRequest, BrokerUnavailable
+from .answers import Handler, rest
+
+EVENTS_BYTES = 1 << 20  # of one answer
+PIECE = 1 << 20
+
+_BURST = r"(?P<which>[A-Za-z0-9._-]{1,63})"
+
+
+class BurstHandlerBase(Handler):
+    auth_resource = "bursts"
+
+    @property
+    def bursts(self) -> Bursts:
+        broker = self.settings.get("elastic_broker")
+        bursts = next((each for each in broker.beside if isinstance(each, Bursts)), None) if broker is not None else None
+        if bursts is None:
+            raise BrokerUnavailable("This server keeps no bursts: they are for kernels that are processes of its machine.")
+        return bursts
+
+    def whole(self, name: str) -> int:
+        text = self.get_query_argument(name, "0")
+        if not (text.isascii() and text.isdigit() and len(text) < 16):
+            raise BadRequest(f"{name} must be a whole number.")
+        return int(text)
+
+
+class BurstsHandler(BurstHandlerBase):
+    @rest
+    async def get(self) -> None:
+        self.answer({"bursts": self.bursts.listing()})
+
+
+class BurstHandler(BurstHandlerBase):
+    """``DELETE`` ends one that runs (202), and forgets one that has ended, with its result (204)."""
+
+    @rest
+    async def get(self, which: str) -> None:
+        self.answer(self.bursts.shown(self.bursts.find(which)))
+
+    @rest
+    async def delete(self, which: str) -> None:
+        bursts, record = self.bursts, self.bursts.find(which)
+        shown = bursts.shown(record)
+        if shown["state"] == "running":
+            bursts.cancel(record)
+            self.answer(shown, 202)
+            return
+        bursts.forget(record)
+        self.set_status(204)
+        self.finish()
+
+
+class EventsHandler(BurstHandlerBase):
+    """``?since=N``: what has happened from place ``N`` of the journal on, and the ``next`` place; ``wait=1``: not before there is some."""
+
+    @rest
+    async def get(self, which: str) -> None:
+        since = self.whole("since")
+        data = await self.bursts.events(self.bursts.find(which), since, EVENTS_BYTES, wait=bool(self.whole("wait")))
+        whole, newline, _ = data.rpartition(b"\n")
+        events = [json.loads(line) for line in whole.split(b"\n")] if newline else []
+        self.answer({"events": events, "next": since + len(whole) + len(newline)})
+
+
+class ResultHandler(BurstHandlerBase):
+    """What a rank has given back, as the bytes that they are: the header ``X-Sizes`` says of how many buffers, each at a multiple of 64."""
+
+    @rest
+    async def get(self, which: str, rank: str) -> None:
+        file = self.bursts.result(self.bursts.find(which), int(rank))
+        self.set_header("Content-Type", "application/octet-stream")
+        self.set_header("Content-Length", str(file.stat().st_size))
+        self.set_header("X-Sizes", ",".join(map(str, burst.buffer_sizes(file))))
+        with file.open("rb") as source:
+            try:
+                while piece := source.read(PIECE):
+                    self.write(piece)
+                    await self.flush()
+            except StreamClosedError:
+                return
+
+
+class ScaleHandler(BurstHandlerBase):
+    @rest
+    async def post(self, which: str) -> None:
+        record = self.bursts.find(which)
+        raise BadRequest(f"The burst {record.name} has {record.workers} workers to its end: elastic bursts are not in this version.")
+
+
+default_handlers = [
+    (r"/api/bursts", BurstsHandler),
+    (rf"/api/bursts/{_BURST}", BurstHandler),
+    (rf"/api/bursts/{_BURST}/events", EventsHandler),
+    (rf"/api/bursts/{_BURST}/scale", ScaleHandler),
+    (rf"/api/bursts/{_BURST}/result/(?P<rank>[0-9]{{1,7}})", ResultHandler),
+]

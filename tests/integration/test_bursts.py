@@ -1,0 +1,155 @@
+"""``%%distributed`` in a real kernel behind a real gateway, its workers real processes of this machine."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+import pytest
+
+from gateway.backends.processes import started
+from tests.integration.machine import until
+
+
+@pytest.fixture(scope="module")
+def kernel(gateway):
+    with gateway.kernel(KERNEL_USERNAME="ada") as found:
+        yield found
+
+
+@pytest.fixture
+def browser(kernel):
+    return kernel.open()
+
+
+def distributed(body: str, words: str = "-w 2 -e none") -> str:
+    return f"%%distributed {words}\n{textwrap.dedent(body)}"
+
+
+def traceback(browser, msg_id: str) -> str:
+    error = next(m for m in browser.messages if m["type"] == "error" and m["parent"] == msg_id)
+    return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error["content"]["traceback"]))
+
+
+def test_a_cell_runs_on_two_workers_and_a_variable_comes_home(browser):
+    browser.run("base = 40")
+    cell = browser.run(distributed("result = base + WORLD_SIZE\nprint('hello from', RANK)\nresult * 2"))
+    assert cell.status == "ok", cell
+    assert sorted(cell.out.splitlines()) == ["[0] hello from 0", "[1] hello from 1"]
+    assert {"text/plain": "84"} in cell.data
+    assert browser.run("print(result)").out == "42\n"
+
+
+def test_what_a_cell_changes_is_changed_in_place(browser):
+    browser.run("history = [1]\nalias = history")
+    assert browser.run(distributed("history.append(RANK + 2)")).status == "ok"
+    assert browser.run("print(alias, alias is history)").out == "[1, 2] True\n"
+
+
+def test_the_real_exception_of_a_rank_is_raised_and_the_others_are_ended(browser):
+    body = "import time\nprint('before', RANK, flush=True)\ntime.sleep(1)\nif RANK == 1:\n    raise ValueError('qa-boom')\ntime.sleep(600)"
+    running, queued = browser.begin(distributed(body)), browser.begin("print('must not run')")
+    cell = browser.finish(running)
+    assert (cell.status, cell.ename, cell.evalue) == ("error", "ValueError", "qa-boom")
+    assert "qa-boom" in traceback(browser, running)
+    assert "raise ValueError('qa-boom')" in traceback(browser, running)
+    assert cell.out.count("before") == 2
+    reply = browser.wait(lambda m: m["type"] == "execute_reply" and m["parent"] == queued)
+    assert reply["content"]["status"] == "aborted"
+    assert browser.run(distributed("print('again', RANK)")).out.count("again") == 2
+
+
+def test_a_rank_that_just_exits_is_told_with_its_code(browser):
+    cell = browser.run(distributed("import os, time\nif RANK == 1:\n    os._exit(3)\ntime.sleep(600)"))
+    assert cell.ename == "BurstFailed"
+    assert "rank 1 ended with exit code 3" in cell.evalue
+
+
+def test_a_mistake_in_the_cell_is_found_before_a_worker_starts(gateway, browser):
+    before = len(gateway.call("GET", "/api/bursts").json()["bursts"])
+    for body in ("ok = 1\nx = (", "return 5", "if 1:\nx = 2"):
+        assert browser.run(distributed(body)).ename in ("SyntaxError", "IndentationError"), body
+    assert len(gateway.call("GET", "/api/bursts").json()["bursts"]) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("-w 0", "1 or more"),
+        ("-w 2:8", "elastic bursts are not in this version"),
+        ("-e ray", "Ray is not in this version"),
+        ("-e nonsense", "the engines are none, torch, mpi"),
+        ("-w 2 --ranks 2", "the last rank is 1"),
+        ("--image x", "not in this version"),
+        ("--in nowhere_to_be_found", "check the spelling"),
+        ("-w 100", "Bursts.most_workers"),
+    ],
+)
+def test_what_can_t_be_is_refused_with_what_can(browser, words, told):
+    running = browser.begin(distributed("1", words if "-e" in words else f"{words} -e none"))
+    assert browser.finish(running).status == "error"
+    said = "".join(m["content"].get("text", "") for m in browser.messages if m["parent"] == running and m["type"] == "stream")
+    assert told in said + str([m["content"] for m in browser.messages if m["parent"] == running])
+
+
+def test_the_stop_button_ends_every_worker(kernel, browser, tmp_path):
+    body = f"import os, time, pathlib\npathlib.Path({str(tmp_path)!r}, str(RANK)).write_text(str(os.getpid()))\ntime.sleep(600)"
+    running = browser.begin(distributed(body))
+    until(lambda: len(list(tmp_path.iterdir())) == 2 and all(path.read_text() for path in tmp_path.iterdir()))
+    pids = [int(path.read_text()) for path in tmp_path.iterdir()]
+    kernel.call("POST", "/interrupt")
+    assert browser.finish(running).ename == "KeyboardInterrupt"
+    until(lambda: not any(started(pid) for pid in pids))
+    assert browser.run("print('goes on')").out == "goes on\n"
+
+
+def test_every_line_of_every_rank_is_whole_and_in_order(browser):
+    body = """
+        import os, sys
+        for i in range(3000): print('L%d:%d:end' % (RANK, i))
+        print('W' + 'w' * 100000 + 'W')
+        print('to err', RANK, file=sys.stderr)
+        os.system('echo shell %d' % RANK)
+        sys.stdout.write('tail%d' % RANK)
+    """
+    cell = browser.run(distributed(body))
+    for rank in range(2):
+        assert [line for line in cell.out.splitlines() if line.startswith(f"[{rank}] L")] == [
+            f"[{rank}] L{rank}:{number}:end" for number in range(3000)
+        ]
+        assert f"[{rank}] tail{rank}\n" in cell.out
+        assert f"[{rank}] shell {rank}\n" in cell.out
+        assert f"[{rank}] to err {rank}\n" in cell.err
+    assert cell.out.count("W" + "w" * 100000 + "W") == 2
+    assert browser.run("print('next')").out == "next\n"
+
+
+def test_a_detached_cell_returns_at_once_and_its_output_lands_in_it(browser, tmp_path):
+    go = tmp_path / "go"
+    body = f"import time, pathlib\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.05)\nprint('late', RANK)\nfound = 7"
+    asking = browser.begin(distributed(body, "-w 2 -e none --detach --name behind"))
+    assert browser.finish(asking).status == "ok"
+    other = browser.run("print('another cell')")
+    assert other.out == "another cell\n"
+    go.touch()
+    browser.wait(lambda m: m["parent"] == asking and "late 1" in m["content"].get("text", ""))
+    until(lambda: re.search(r"^behind .* ok ", browser.run("%burst ls").out, re.MULTILINE))
+    assert browser.run("%burst result behind").status == "ok"
+    assert browser.run("print(found)").out == "7\n"
+    assert "late 0" in browser.run("%burst logs behind -r 0").out
+
+
+def test_rest_lists_bursts_and_hands_out_their_events_and_bytes(gateway, browser):
+    browser.run(distributed("answer = 42\nprint('told')", "-w 1 -e none --name rested"))
+    burst = next(each for each in gateway.call("GET", "/api/bursts").json()["bursts"] if each["name"] == "rested")
+    assert (burst["state"], burst["outcome"], burst["user"], burst["workers"]) == ("ended", "ok", "ada", 1)
+    events = gateway.call("GET", f"/api/bursts/{burst['id']}/events?since=0").json()
+    assert [event["text"] for event in events["events"] if event["t"] == "out"] == ["told\n"]
+    assert events["events"][-1]["t"] == "end"
+    assert gateway.call("GET", f"/api/bursts/{burst['id']}/events?since={events['next']}").json()["events"] == []
+    result = gateway.call("GET", f"/api/bursts/{burst['id']}/result/0")
+    assert len(result.content) >= sum(map(int, result.headers["X-Sizes"].split(",")))
+    assert gateway.call("POST", f"/api/bursts/{burst['id']}/scale", json={"workers": 3}).status_code == 400
+    assert gateway.call("DELETE", f"/api/bursts/{burst['id']}").status_code == 204
+    assert gateway.call("GET", f"/api/bursts/{burst['id']}").status_code == 404
+    assert gateway.call("GET", "/api/bursts", headers={}).status_code in (401, 403)
