@@ -75,6 +75,7 @@ def test_gpus_can_be_asked_for_within_the_kernelspecs_limit() -> None:
             found._count({"KERNEL_GPUS": wish})
 
 
+@pytest.mark.case("S06")
 def test_a_client_may_wait_longer_or_shorter_within_the_admins_bounds() -> None:
     local = LocalBackend(launch_timeout=300, max_launch_timeout=500)
 

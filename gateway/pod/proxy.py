@@ -87,7 +87,7 @@ class Proxy:
         self.magic = MagicSocket(self.reactor, str(folder / "magic.sock"), lambda asked, later: magic(self, asked, later))
         self.state.connection = self.front.connection
         self._dirty = True
-        self._closing = self._restarting = self._ending = False
+        self._closing = self._restarting = self._shut_down = self._ending = False
         self._busy_since = time.monotonic()
         self._idle: IdleWatch[tuple[Request, list[Part], list[Part]]] = IdleWatch(time.monotonic())
         self._lost_idle = LostIdle(self._idle, self.messages, self._question, lambda reply: self._give_up(*reply))
@@ -151,7 +151,7 @@ class Proxy:
         assert child is not None
         self.state.alive, self.state.ready, self.state.exit_code, self.state.pid = True, False, None, child.pid
         self.state.starts = self.process.starts
-        self._closing = self._restarting = False
+        self._closing = self._restarting = self._shut_down = False
         self._lost_idle.forget()
         self._killed = ""
         self.back = Back(self.context, self.reactor, self.process.info, self.signer, self._answered, self._published)
@@ -208,7 +208,7 @@ class Proxy:
             self.process.respawn(argv, env, cwd)
         except OSError as exc:
             raise LaunchError(f"The kernel could not be started: {cause(exc, self.folder)}. Check its kernelspec.") from exc
-        if not self._closing:  # front ends take it for news of a death, so whoever has asked for a restart is not told
+        if not self._closing or self._shut_down:  # it is news of a death, so whoever has asked for a restart is not told
             self.answers.publish(self.messages.status("restarting"), "status", once=True)
         self._kernel_started()
 
@@ -248,6 +248,7 @@ class Proxy:
         if request.msg_type == "shutdown_request":
             content = loads(request.parts[3])
             self._restarting = bool(content.get("restart"))
+            self._shut_down = not self._restarting
             self._close()
             self.changed()
             if not self.state.alive:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR4nGNgaDiAFTEMLQkAjnxAARpKRMEAAAAASUVORK5CYII="
 
 
+@pytest.mark.case("G03")
 def test_a_cell_that_waits_shows_a_line_that_counts_and_an_interrupt_ends_it(notebook):
     first = notebook("%%gpu\nimport time\nprint('mine')\ntime.sleep(600)")
     first.run_all()
@@ -28,6 +31,7 @@ def test_a_cell_that_waits_shows_a_line_that_counts_and_an_interrupt_ends_it(not
     second.until(1, "behind it")
 
 
+@pytest.mark.case("P03")
 def test_widgets_carry_binary_data_both_ways(notebook):
     show = f"import base64, ipywidgets\nipywidgets.Image(value=base64.b64decode({PNG!r}))"
     upload = "chosen = ipywidgets.FileUpload()\nchosen"
@@ -52,6 +56,7 @@ def test_a_cell_can_ask_for_input(notebook):
     assert "Hello Ann" in sheet.until(0, "Hello")
 
 
+@pytest.mark.case("K03")
 def test_a_killed_gateway_costs_no_line_repeats_none_and_queued_cells_run(servers, notebook):
     count = "import time\nkept = 42\nfor i in range(120):\n    print('line', i)\n    time.sleep(0.1)"
     sheet = notebook(count, "print('kept', kept)")
@@ -68,6 +73,7 @@ def test_a_killed_gateway_costs_no_line_repeats_none_and_queued_cells_run(server
     sheet.until_status("idle")
 
 
+@pytest.mark.case("L08")
 def test_a_kernel_that_dies_says_so_in_its_cell_and_comes_back(notebook):
     sheet = notebook("import os\nos._exit(3)", "print('never')")
     sheet.run_all()

@@ -214,6 +214,7 @@ def test_state_that_was_lost_while_parking_holds_the_gpu_until_the_kernel_ends_a
     assert (state.lease.gpus, state.lease.fatal, node.used()) == ([], False, 0)
 
 
+@pytest.mark.case("G01")
 def test_a_restore_that_ran_out_of_memory_gives_the_gpu_back_and_says_so(node: Node, notebook: Notebook) -> None:
     notebook.park()
     with node.fault(Op.RESTORE, 2, Effect.POISON):
@@ -224,6 +225,7 @@ def test_a_restore_that_ran_out_of_memory_gives_the_gpu_back_and_says_so(node: N
     assert notebook.run(CPU + "print('saved')") == "saved"
 
 
+@pytest.mark.case("G01")
 def test_a_resume_that_failed_leaves_the_state_parked_and_the_next_cell_tries_again(node: Node, notebook: Notebook) -> None:
     notebook.park()
     with node.fault(Op.RESTORE, 999):

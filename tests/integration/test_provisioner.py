@@ -219,6 +219,7 @@ def test_nbclient_runs_a_notebook_and_stops_at_an_error(machine: Machine) -> Non
     assert machine.supervisors() == []
 
 
+@pytest.mark.case("N01")
 def test_nbclient_sees_a_kernel_die(machine: Machine) -> None:
     with pytest.raises((DeadKernelError, CellExecutionError)):
         NotebookClient(notebook("import os; os._exit(3)"), kernel_name="elastic").execute()

@@ -42,6 +42,7 @@ NOBODY = "nobody"  # asks without a token
         ("GET", "/api/kernels/1-2-3-4-5/channels", NOBODY, 403, "forbidden"),
     ],
 )
+@pytest.mark.case("X03")
 def test_every_error_has_the_one_form(gateway, method, path, body, status, reason):
     before = len(gateway.log)
     stranger = body == NOBODY

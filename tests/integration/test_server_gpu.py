@@ -29,6 +29,7 @@ def test_a_cell_that_needs_a_gpu_gets_it_and_the_picture_says_so(gateway, pair):
     assert isinstance(picture["generation"], int)
 
 
+@pytest.mark.case("G03")
 def test_a_cell_that_waits_says_so_and_can_be_stopped(gateway, pair):
     holder, waiter = (kernel.open() for kernel in pair)
     running = holder.begin(GPU + "import time; time.sleep(4)")
@@ -44,6 +45,21 @@ def test_a_cell_that_waits_says_so_and_can_be_stopped(gateway, pair):
     again = waiter.begin(GPU + "print('got it')")
     assert holder.finish(running).status == "ok"
     assert waiter.finish(again).out == "got it\n"
+
+
+@pytest.mark.case("C05", "G01")
+def test_a_gpu_goes_from_kernel_to_kernel_and_is_free_in_between(gateway, pair):
+    before = gateway.call("GET", "/api/gpu/policy").json()["idle_timeout"]
+    browsers = [kernel.open() for kernel in pair]
+    gateway.call("PATCH", "/api/gpu/policy", json={"idle_timeout": 0})
+    try:
+        for turn in range(1, 11):
+            for browser in browsers:
+                cell = browser.run(GPU + "import os; keep = globals().get('keep', 0) + 1; print(keep, os.environ['CUDA_VISIBLE_DEVICES'])")
+                assert cell.out.startswith(f"{turn} GPU-SIM-")
+                until(lambda: not any(lease["gpus"] for lease in gateway.gpu()["leases"]))
+    finally:
+        gateway.call("PATCH", "/api/gpu/policy", json={"idle_timeout": before})
 
 
 def test_a_cpu_cell_never_waits(pair):

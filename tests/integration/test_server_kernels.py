@@ -12,7 +12,7 @@ import pytest
 
 from gateway.protocol import websocket as ws
 from tests.integration.machine import until
-from tests.integration.serving import Browser, Cell, Gateway
+from tests.integration.serving import Browser, Cell, Gateway, Kernel
 
 
 def settled(browser: Browser, code: str) -> Cell:
@@ -40,6 +40,7 @@ def test_a_start_is_answered_before_the_kernel_is_up(gateway):
         assert browser.run("print(6 * 7)").out == "42\n"
 
 
+@pytest.mark.case("S03")
 def test_every_text_reaches_the_kernel_as_it_was_sent(gateway):
     values = ["yes", "0123", "a: b # c", "{x: [1, 2]}", "'\"`\\", "line1\nline2\n", "\ttab", "日本 👩‍🔬", "", " pad ", "---"]
     values += ["{{ 7*7 }} ${HOME} $(id) %s", "$(HOME)", "*x &y !!z |", "z" * 20_000]
@@ -50,6 +51,35 @@ def test_every_text_reaches_the_kernel_as_it_was_sent(gateway):
     assert {name: got.get(name) for name in env} == env
     assert "SECRET_OF_THE_GATEWAY" not in got, "a kernel never inherits the gateway's own environment"
     assert gateway.token not in got.values()
+
+
+@pytest.mark.case("S01")
+def test_whatever_a_user_is_called_a_kernel_starts_and_knows_the_name(gateway):
+    users = ["ana.maria", "Ana-Maria", "ana_maria", "ana@example.org", "ANA MARIA", "o'neil", "123", "Ünï 日本"]
+    kernels = [gateway.kernel(KERNEL_USERNAME=user) for user in users]
+    try:
+        said = [kernel.open().run("import os; print(os.environ['KERNEL_USERNAME'])").out for kernel in kernels]
+    finally:
+        for kernel in kernels:
+            kernel.__exit__()
+    assert said == [f"{user}\n" for user in users]
+
+
+@pytest.mark.case("X01")
+@pytest.mark.parametrize("name", ["KERNEL_POD_NAME", "KERNEL_NAMESPACE", "KERNEL_IMAGE", "KERNEL_USERNAME", "KERNEL_WORKING_DIR"])
+def test_template_text_in_a_name_is_text(gateway, name):
+    log = len(gateway.log)
+    values = ["qa-{{ 7*7 }}", "{% for x in [1,2] %}q{% endfor %}", "qa-${7*7}", "qa-#{7*7}", "{{ kernel_id }}"]
+    for value in values:
+        answer = gateway.call("POST", "/api/kernels", json={"name": "elastic", "env": {name: value}})
+        assert answer.status_code in (201, 400)
+        if answer.status_code == 201:
+            with Kernel(gateway, answer.json()["id"]) as kernel:
+                answer_text = json.dumps({**answer.json(), "id": "", "last_activity": ""})
+                assert "49" not in answer_text and "qq" not in answer_text
+                if value == values[0]:
+                    assert kernel.open().run(f"import os; print(os.environ[{name!r}])").out == f"{value}\n"
+    assert "qa-49" not in gateway.log[log:] and "qq" not in gateway.log[log:]
 
 
 def test_one_kernels_environment_never_reaches_another(gateway):
@@ -66,6 +96,7 @@ def test_only_allowed_variables_come_in(gateway):
 
 
 @pytest.mark.parametrize("name", ["../../etc", "..%2f..%2fetc", "/etc/passwd", "py\0", "a b", "n" * 10_000, 7, {}, ["x"], "p/../p"])
+@pytest.mark.case("X03")
 def test_a_kernel_name_with_tricks_is_refused(gateway, name):
     status, text = raw(gateway, "POST", "/api/kernels", json.dumps({"name": name}))
     assert status == 400
@@ -88,6 +119,7 @@ def test_an_unknown_kernelspec_is_named_with_those_there_are(gateway):
         "/api/sessions/..", "/api/kernels/a-b-c-d-e", "/api/contents", "/files/x", "/tree",
     ],
 )  # fmt: skip
+@pytest.mark.case("X03")
 def test_a_path_with_tricks_shows_nothing(gateway, path):
     status, text = raw(gateway, "GET", path)
     assert 400 <= status < 500
@@ -99,6 +131,7 @@ def test_a_path_with_tricks_shows_nothing(gateway, path):
     "body",
     ["{", "[]", "null", "3", '"x"', '{"env":[]}', '{"env":{"KERNEL_A":1}}', '{"path":"../../../etc"}', '{"env":{"KERNEL_GPUS":"two"}}'],
 )
+@pytest.mark.case("X03")
 def test_a_body_that_makes_no_sense_is_refused_with_a_sentence(gateway, body):
     status, text = raw(gateway, "POST", "/api/kernels", body)
     assert status == 400
@@ -117,6 +150,7 @@ def test_a_kernel_that_dies_at_its_start_says_its_last_words(gateway):
         assert "no such licence" in late.run("1").evalue, "also who comes late is told"
 
 
+@pytest.mark.case("S06")
 def test_a_client_may_shorten_the_launch_timeout_and_is_told_which_it_was(gateway):
     with gateway.kernel("endless", KERNEL_LAUNCH_TIMEOUT="1") as kernel:
         until(lambda: kernel.state == "dead")
@@ -147,6 +181,7 @@ def test_stop_while_the_kernel_starts_ends_the_cell_and_not_the_kernel(gateway):
         assert settled(browser, "print('alive')").out == "alive\n"
 
 
+@pytest.mark.case("L01")
 def test_stop_ends_a_loop_that_prints_and_keeps_its_variables(gateway):
     with gateway.kernel() as kernel:
         browser = kernel.open()
@@ -159,16 +194,28 @@ def test_stop_ends_a_loop_that_prints_and_keeps_its_variables(gateway):
         assert settled(browser, "print(n > 0)").out == "True\n"
 
 
-def test_stop_ends_an_await(gateway):
+TASKS = """
+async def block(i):
+    print(i, flush=True)
+    time.sleep(.5)
+await asyncio.gather(*(asyncio.create_task(block(i)) for i in range(8)))
+"""
+
+
+@pytest.mark.case("L03")
+@pytest.mark.parametrize("code", ["print('now'); await asyncio.sleep(600)", TASKS], ids=["sleep", "tasks that block"])
+def test_stop_ends_an_await(gateway, code):
     with gateway.kernel() as kernel:
         browser = kernel.open()
-        browser.run("import asyncio")
-        cell = browser.begin("print('now'); await asyncio.sleep(600)")
+        browser.run("import asyncio, time")
+        cell = browser.begin(code)
         browser.wait(lambda m: m["type"] == "stream" and m["parent"] == cell)
         kernel.call("POST", "/interrupt")
         assert browser.finish(cell).status == "error"
+        assert settled(browser, "print('alive')").out == "alive\n"
 
 
+@pytest.mark.case("L05")
 def test_stop_during_a_restart_is_never_an_error_of_the_server(gateway):
     with gateway.kernel() as kernel:
         browser = kernel.open()
@@ -196,6 +243,7 @@ def test_two_restarts_at_once_are_one_restart_and_a_sentence(gateway):
         assert any(answer.json().get("reason") == "pending" for answer in answers)
 
 
+@pytest.mark.case("L06")
 def test_cells_sent_during_a_restart_are_all_answered(gateway):
     with gateway.kernel() as kernel:
         browser = kernel.open()
@@ -228,6 +276,7 @@ def test_whoever_connects_is_told_what_the_kernel_is_doing_and_when_it_has_done_
         late.wait(lambda m: m["parent"] is None and m["content"].get("execution_state") == "idle")
 
 
+@pytest.mark.case("L08")
 def test_a_kernel_that_dies_says_why_and_comes_back(gateway):
     with gateway.kernel() as kernel:
         browser = kernel.open()
@@ -240,6 +289,7 @@ def test_a_kernel_that_dies_says_why_and_comes_back(gateway):
         assert browser.run("print('back')").out == "back\n"
 
 
+@pytest.mark.case("L08")
 def test_a_kernel_that_dies_again_and_again_is_given_up_and_can_be_restarted_by_hand(gateway):
     with gateway.kernel() as kernel:
         browser = kernel.open()
@@ -252,6 +302,7 @@ def test_a_kernel_that_dies_again_and_again_is_given_up_and_can_be_restarted_by_
         assert kernel.state in ("idle", "busy")
 
 
+@pytest.mark.case("P05")
 def test_a_session_keeps_the_path_of_its_notebook(gateway):
     path = "año/日本 👩‍🔬.ipynb"
     body = {"path": path, "name": "x", "type": "notebook", "kernel": {"name": "elastic"}}
@@ -267,23 +318,3 @@ def test_a_session_keeps_the_path_of_its_notebook(gateway):
     finally:
         assert gateway.call("DELETE", f"/api/sessions/{session['id']}").status_code == 204
     assert gateway.call("GET", f"/api/sessions/{session['id']}").status_code == 404
-
-
-def test_a_whole_class_starts_at_once(gateway):
-    count = 8
-    with gateway.kernel() as old:
-        browser = old.open()
-        browser.run("1")
-        answers: list[str] = []
-
-        def pupil(at: int) -> None:
-            with gateway.kernel(KERNEL_USERNAME=f"user{at}") as kernel:
-                answers.append(kernel.open().run("print('here')").out)
-
-        pupils = [threading.Thread(target=pupil, args=(at,)) for at in range(count)]
-        for each in pupils:
-            each.start()
-        while any(each.is_alive() for each in pupils):
-            assert browser.run("print(1)").out == "1\n"
-            assert gateway.call("GET", "/api/kernels").ok
-        assert answers == ["here\n"] * count

@@ -43,6 +43,7 @@ def end(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.case("K03")
 def test_kernels_outlive_their_gateway_and_the_next_one_finds_them(own_machine, signum):
     gateway = Gateway(own_machine)
     idle, busy, gpu = (gateway.kernel() for _ in range(3))
@@ -255,6 +256,7 @@ def test_a_configuration_file_that_is_not_there_or_makes_no_sense_stops_the_star
         assert said in complaint(own_machine, f"--config={file}")
 
 
+@pytest.mark.case("C01", "C03")
 def test_idle_kernels_are_culled_and_busy_ones_never(own_machine):
     gateway = Gateway(
         own_machine, "ElasticMappingKernelManager.cull_idle_timeout=3", "ElasticMappingKernelManager.cull_connected=True"
@@ -307,6 +309,7 @@ def test_a_supervisor_that_is_killed_closes_the_cell_with_the_reason_and_the_ker
         assert browser.run("print('back')").out == "back\n"
 
 
+@pytest.mark.case("N01")
 def test_a_batch_run_through_the_gateway_ends_also_when_its_kernel_dies(own_machine):
     gateway = Gateway(own_machine, token="")
     script = (
@@ -362,22 +365,41 @@ def test_a_batch_run_with_our_client_has_credentials_plots_errors_and_binary_mes
     assert gateway.log.rstrip().rpartition(" starts (")[2].startswith("elastic)"), "the kernel that was named, and no other"
 
 
-def test_a_console_joins_a_gateways_kernel(gateway, gateway_machine):
+CONSOLE = "import sys; from jupyter_console.app import main; sys.exit(main())"
+
+
+@pytest.mark.case("N03")
+def test_a_console_joins_a_gateways_kernel_and_may_leave_it(gateway, gateway_machine):
+    def console(*lines: str) -> str:
+        run = gateway_machine.run(CONSOLE, "--existing", str(file), "--simple-prompt", stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return run.communicate("\n".join([*lines, ""]), timeout=PATIENCE)[0]
+
     with gateway.kernel() as kernel:
         browser = kernel.open()
         browser.run("shared = 41")
-        said = browser.run("import ipykernel; print(open(ipykernel.get_connection_file()).read())").out
         file = gateway_machine.root / "console.json"
-        file.write_text(said)
-        script = (
-            "import sys\nfrom jupyter_client import BlockingKernelClient\nclient = BlockingKernelClient()\n"
-            "client.load_connection_file(sys.argv[1])\nclient.start_channels()\nclient.wait_for_ready(60)\n"
-            "client.execute_interactive('print(shared + 1)', timeout=60)\n"
-        )
-        done = gateway_machine.run(script, str(file))
-        assert done.wait(PATIENCE) == 0
-        assert done.stdout.read() == "42\n"
+        file.write_text(browser.run("import ipykernel; print(open(ipykernel.get_connection_file()).read())").out)
+        assert "42" in console("print(shared + 1)", "exit(keep_kernel=True)")
         assert browser.run("print(shared)").out == "41\n"
+        assert "42" in console("print(shared + 1)", "exit")  # which ends the kernel
+        browser.wait(lambda m: m["content"].get("execution_state") == "restarting")
+        until(lambda: browser.run("print('back')").out == "back\n")
+        assert browser.run("shared").ename == "NameError"
+
+
+@pytest.mark.case("X08")
+def test_a_gateway_listens_on_its_own_port_alone_so_nobody_can_announce_anything(gateway):
+    with gateway.kernel() as kernel:
+        kernel.open().run("1")
+        fds = Path(f"/proc/{gateway.process.pid}/fd").iterdir()
+        inodes = {os.readlink(fd).removeprefix("socket:[").removesuffix("]") for fd in fds if os.path.lexists(fd)}
+        listening = set()
+        for table in ("tcp", "tcp6", "udp", "udp6"):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                _, local, _, state, *_, inode = line.split()[:10]
+                if inode in inodes and (state == "0A" or table.startswith("udp")):
+                    listening.add((table[:3], int(local.rpartition(":")[2], 16)))
+        assert listening == {("tcp", gateway.port)}
 
 
 class WithoutToken(Gateway):

@@ -28,6 +28,7 @@ def kernel(gateway):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.case("R05")
 def test_each_protocol_is_spoken_as_it_was_agreed(kernel, protocol):
     browser = kernel.open(protocol=protocol)
     assert browser.socket.getsubprotocol() == protocol
@@ -35,6 +36,7 @@ def test_each_protocol_is_spoken_as_it_was_agreed(kernel, protocol):
     assert browser.run("print(6 * 7)").out == "42\n"
 
 
+@pytest.mark.case("R05")
 def test_a_protocol_that_nobody_speaks_is_not_accepted(gateway, kernel):
     with pytest.raises(websocket.WebSocketException):
         Browser(gateway, kernel.id, protocol="qa.unknown")
@@ -54,6 +56,7 @@ def test_a_cell_that_was_sent_while_the_kernel_starts_runs_though_its_page_was_c
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.case("R01")
 def test_output_during_an_absence_comes_whole_and_once(kernel, protocol):
     first = kernel.open(protocol=protocol)
     first.run("1")
@@ -86,6 +89,7 @@ def test_a_client_of_ours_may_send_again_what_it_is_not_sure_of(kernel):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.case("P03")
 def test_binary_buffers_come_back_as_they_were_sent(kernel, protocol):
     browser = kernel.open(protocol=protocol)
     browser.run(
@@ -101,6 +105,7 @@ def test_binary_buffers_come_back_as_they_were_sent(kernel, protocol):
     assert tuple(echo["buffers"]) == buffers
 
 
+@pytest.mark.case("P01")
 def test_a_hundred_megabytes_of_prints_arrive(kernel):
     browser = kernel.open()
     cell = browser.run("for i in range(100): print('x' * 1_000_000)")
@@ -108,6 +113,7 @@ def test_a_hundred_megabytes_of_prints_arrive(kernel):
     assert browser.run("print(1 + 1)").out == "2\n"
 
 
+@pytest.mark.case("P05")
 def test_text_of_all_kinds_comes_back_exactly(kernel):
     browser = kernel.open()
     text = "👩‍🔬 עברית 日本 e\u0301 \u2028 \x00 \ufeff end"
@@ -117,6 +123,7 @@ def test_text_of_all_kinds_comes_back_exactly(kernel):
 @pytest.mark.parametrize(
     "code", ["print('\\udcc3')", "raise ValueError('\\ud800')", "'\\udfff'", "import sys; sys.stderr.write('\\udcff')"]
 )
+@pytest.mark.case("P05")
 def test_a_lone_surrogate_harms_its_own_cell_at_most(kernel, code):
     browser = kernel.open()
     browser.run(code)
@@ -124,6 +131,7 @@ def test_a_lone_surrogate_harms_its_own_cell_at_most(kernel, code):
     until(lambda: browser.run("print('alive')").out == "alive\n")
 
 
+@pytest.mark.case("P06")
 def test_malformed_frames_touch_nobody_else(gateway, kernel):
     good = kernel.open()
     good.run("1")
@@ -156,6 +164,7 @@ def test_malformed_frames_touch_nobody_else(gateway, kernel):
     assert len(gateway.log) - log < 5000, "no flood in the log"
 
 
+@pytest.mark.case("P09")
 def test_completion_and_help_answer_while_a_cell_runs_on_a_subshell(kernel):
     browser = kernel.open()
     browser.run("import time")
@@ -165,9 +174,23 @@ def test_completion_and_help_answer_while_a_cell_runs_on_a_subshell(kernel):
     complete = {"code": "time.sl", "cursor_pos": 7}
     assert "sleep" in str(browser.ask("complete_request", complete, subshell_id=subshell)["content"]["matches"])
     assert not [m for m in browser.messages if m["parent"] == cell and m["type"] == "execute_reply"], "before the cell has ended"
+    assert browser.ask("inspect_request", {**complete, "detail_level": 0}, subshell_id=subshell)["content"]["status"] == "ok"
     assert browser.ask("complete_request", complete, subshell_id="made-up")["content"]["status"] == "error"
+    on_main = browser.send("complete_request", complete)
     browser.finish(cell)
+    browser.wait(lambda m: m["type"] == "complete_reply" and m["parent"] == on_main)
     browser.ask("delete_subshell_request", {"subshell_id": subshell}, channel="control")
+
+
+@pytest.mark.case("P09")
+def test_a_subshell_from_before_a_restart_is_answered_with_an_error(gateway):
+    with gateway.kernel(KERNEL_GPUS="0") as kernel:
+        browser = kernel.open()
+        browser.run("1")
+        subshell = browser.ask("create_subshell_request", channel="control")["content"]["subshell_id"]
+        assert kernel.call("POST", "/restart").ok
+        old = browser.ask("complete_request", {"code": "pri", "cursor_pos": 3}, subshell_id=subshell)
+        assert old["content"]["status"] == "error"
 
 
 def test_input_is_asked_for_and_answered(kernel):
@@ -187,6 +210,7 @@ def test_two_browsers_see_the_same_kernel_and_only_their_own_replies(kernel):
     assert not [m for m in two.messages if m["type"] == "execute_reply"]
 
 
+@pytest.mark.case("R03")
 def test_an_unknown_kernel_is_a_plain_404_however_often_it_is_asked_for(gateway, kernel):
     good, statuses = kernel.open(), set()
     log = len(gateway.log)
@@ -209,6 +233,7 @@ def test_an_unknown_kernel_is_a_plain_404_however_often_it_is_asked_for(gateway,
     assert len(added.splitlines()) <= 100, "a line each"
 
 
+@pytest.mark.case("R03")
 def test_open_sockets_of_a_deleted_kernel_are_told_and_closed(gateway):
     with gateway.kernel() as kernel:
         browsers = [kernel.open(protocol=protocol) for protocol in PROTOCOLS]
@@ -221,6 +246,7 @@ def test_open_sockets_of_a_deleted_kernel_are_told_and_closed(gateway):
         assert time.monotonic() - begun < 5
 
 
+@pytest.mark.case("X05")
 def test_nobody_comes_in_without_the_token(gateway, kernel):
     for path in (
         "/api/kernels",
@@ -246,6 +272,7 @@ def test_nobody_comes_in_without_the_token(gateway, kernel):
 
 
 @pytest.mark.parametrize("path", ["/api/kernels", "/api/sessions", "/api/kernelspecs", "/api/gpu"])
+@pytest.mark.case("X05")
 def test_a_browser_may_ask_beforehand_from_an_allowed_origin_only(gateway, path):
     ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
     good = requests.options(gateway.url + path, headers=ask | {"Origin": "https://lab.example.com"}, timeout=60)

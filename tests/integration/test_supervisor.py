@@ -320,6 +320,7 @@ def test_an_order_of_an_older_gateway_is_refused(shared: Supervised) -> None:
     assert older.wait("refused")["reason"] == "stale_order"
 
 
+@pytest.mark.case("X08")
 def test_unsigned_and_torn_messages_are_dropped_and_harm_nobody(shared: Supervised) -> None:
     client = shared.client()
     rude = zmq.Context.instance().socket(zmq.DEALER)

@@ -18,6 +18,7 @@ BROWSERS = pytest.mark.parametrize("browser_protocol", [ws.V1, None], ids=["v1-b
 
 @GATEWAYS
 @BROWSERS
+@pytest.mark.case("R05")
 def test_text_and_binary_pass_both_ways_whatever_the_two_ends_speak(story, gateway_protocol, browser_protocol):
     async def tell(lab: Lab, gateway: Gateway) -> None:
         kernel = await start_kernel(lab, gateway)
@@ -84,6 +85,7 @@ def test_cells_sent_while_the_gateway_is_away_run_once_it_is_back(story, gateway
     story(tell, gateway_protocol)
 
 
+@pytest.mark.case("R01")
 def test_a_page_whose_network_breaks_goes_on_where_it_was(story):
     async def tell(lab: Lab, gateway: Gateway) -> None:
         kernel = await start_kernel(lab, gateway)

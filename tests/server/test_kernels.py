@@ -61,6 +61,7 @@ def test_only_a_kernel_that_does_nothing_for_long_enough_is_culled(one, culled):
 
 
 @pytest.mark.parametrize("connected", [True, False])
+@pytest.mark.case("C03")
 def test_an_open_tab_keeps_a_kernel_only_where_the_administrator_says_so(connected):
     found = manager(cull_idle_timeout=60, cull_connected=connected)
     found._kernels["k1"] = kernel()
