@@ -83,7 +83,7 @@ def listing(folder: Path) -> list[str]:
 def test_what_an_image_gets_is_what_runs_there_and_everybody_may_read_it(code: Path) -> None:
     there = listing(code)
     assert {"gateway/__init__.py", "gateway/pod/supervisor.py", "gateway/protocol/model.py", "gateway/magics/gpu.py"} <= set(there)
-    assert {Path(path).parts[1] for path in there if len(Path(path).parts) > 2} == {"pod", "protocol", "magics"}
+    assert {Path(path).parts[1] for path in there if len(Path(path).parts) > 2} == {"pod", "protocol", "magics", "vendor"}
     for path in code.rglob("*"):
         assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644)
 

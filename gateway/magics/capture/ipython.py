@@ -6,6 +6,7 @@ Works without IPython, for plain Python. It must never run what it reads.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from typing import Any
 
@@ -45,6 +46,18 @@ def unknown_magics(tree: ast.Module, of: Any) -> list[str]:
             if not _built_in(name, kind, of):
                 found.append(("%" if kind == "line" else "%%") + name)
     return list(dict.fromkeys(found))
+
+
+def names_in_magics(tree: ast.Module) -> list[str]:
+    """What magics and ``!`` lines read, which the compiled code doesn't tell: it is text there. Rather too many than too few."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith(f"{SHELL}()."):
+            text = " ".join(part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str))
+            if not _magic_call(node):
+                text = " ".join(part for pair in re.findall(r"\{([^{}]*)\}|\$(\w+)", text) for part in pair)
+            found += re.findall(r"[^\W\d]\w*", text)
+    return found
 
 
 def _magic_call(node: ast.AST) -> str:

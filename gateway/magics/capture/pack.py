@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import types
 import uuid
@@ -71,6 +72,7 @@ def pack(source: str, namespace: dict[str, Any], options: Optional[Options] = No
             "Take them out of the cell, or run them in one of their own."
         )
     names = analyse.names(tree, code.flags)
+    names.reads.update(dict.fromkeys(ipython.names_in_magics(tree)))
     packing = _Packing(namespace, options, names)
     ipython.show_as_cell(code, options.number, shell)
     return packing.capsule(code)
@@ -140,6 +142,7 @@ class _Packing:
             "reads": [name for name in self._names.reads if name in self._options.own],
             "accelerated": pickler.storages.accelerated,
             "installed": installed,
+            "buffers": [index for index, obj in pickler.objects().values() if type(obj) is pickle.PickleBuffer],
         }
         blobs = layout.join(header, frames, pieces, pickler.buffers)
         warnings = [*self._warnings, *self._big(listing), *_beside(pickler.packages)]
@@ -168,10 +171,10 @@ class _Leave(Exception):
 
 
 def memo_of(pickler: Pickler) -> list[Any]:
-    """What was packed, by index. Tuples are left out: the steps of packing are among them, and may hold copies."""
+    """What was packed, by index. Tuples and buffers are left out: they are steps of packing, and may hold copies."""
     known: list[Any] = [None] * pickler.count()
     for index, obj in pickler.objects().values():
-        if type(obj) is not tuple:
+        if type(obj) not in (tuple, pickle.PickleBuffer):
             known[index] = obj
     return known
 
@@ -197,10 +200,9 @@ def _kind(value: Any) -> str:
 
 def _beside(packages: set[str]) -> list[str]:
     """Modules that lie in a folder of the user's, as files beside the notebook do."""
-    places = ("site-packages", "dist-packages", "lib-dynload", os.path.dirname(os.__file__))
     found = []
-    for name in sorted(packages):
+    for name in sorted(packages - versions.STANDARD):
         file = getattr(sys.modules.get(name), "__file__", None)
-        if file and name != "gateway" and not any(place in file for place in places):
+        if file and not versions.is_installed(file):
             found.append(f"{name} is a file of yours ({file}): the ranks import it only if they see that folder too.")
     return found

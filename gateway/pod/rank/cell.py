@@ -19,11 +19,9 @@ from ...protocol.transfer.loader import Loader
 from ...protocol.transfer.pickler import Pickler
 from ...protocol.transfer.source import Source, remember, texts
 from ...protocol.transfer.watch import Watch, reach
-from .display import Show, display
+from .display import Display, Show
 from .returning import Frame, pack, pickler_with
 from .running import execute, find_device
-
-OURS = ("__builtins__", "__name__", "__doc__", "__package__", "__loader__", "__spec__")
 
 
 class LoadError(ElasticError):
@@ -82,7 +80,8 @@ class Cell:
         self._size = len(memo)
         self._came = {frame["name"]: self.namespace[frame["name"]] for frame in header["frames"]}
         # As the kernel does; and the namespace itself is no object of the notebook's.
-        memo = {index: obj for index, obj in memo.items() if type(obj) is not tuple and obj is not self.namespace}
+        steps = set(header["buffers"])
+        memo = {i: obj for i, obj in memo.items() if i not in steps and type(obj) is not tuple and obj is not self.namespace}
         self._known = {id(obj): (index, obj) for index, obj in memo.items()}
         self._watch = Watch(memo, arena, self._place.moved)
 
@@ -112,10 +111,11 @@ class Cell:
             self._injected.setdefault("device", self.device())
         try:
             statements, last = self.source.compile()
-            with display(self.namespace, show) as shown:
-                self._injected.update(shown.names)
-                self.namespace.update(self._injected)
-                execute(statements, last, self.namespace, shown.value)
+            shown = Display(self.namespace, show)
+            self._injected.update(shown.names)
+            self.namespace.update(self._injected)
+            shown.prepare(self.source.text)
+            execute(statements, last, self.namespace, shown)
         except SystemExit as exc:
             return None if exc.code in (None, 0) else self._failed(exc)
         except BaseException as exc:
@@ -154,7 +154,8 @@ class Cell:
             "id": self._header["id"],
             "skipped": skipped,
             "notes": self._watch.notes,
-            "touches_gpu": packed.pickler.storages.accelerated,
+            "touches_gpu": packed.pickler.storages.accelerated
+            or (self._header["accelerated"] and any(frame.get("aspect") == "tensor" for frame in packed.frames)),
         }
         return layout.join(header, packed.frames, packed.pieces, packed.pickler.buffers)
 
@@ -173,7 +174,7 @@ class Cell:
         return [
             (name, value)
             for name, value in list(self.namespace.items())
-            if name not in OURS and before.get(name, missing) is not value and (out is None or name in out)
+            if before.get(name, missing) is not value and (name in out if out is not None else not name.startswith("__"))
         ]
 
     def _updates(self, out: Optional[Sequence[str]]) -> list[Frame]:

@@ -44,7 +44,7 @@ def explain(name: str, value: Any, namespace: dict[str, Any], error: BaseExcepti
 
 def _advice(kind: type) -> str:
     for names, text in ADVICE:
-        if any(base.__name__ in names for base in kind.__mro__):
+        if any(base.__name__ in names and base.__module__ != "__main__" for base in kind.__mro__):
             return text
     return ""
 
@@ -52,6 +52,8 @@ def _advice(kind: type) -> str:
 def _find(path: str, value: Any, namespace: dict[str, Any]) -> tuple[str, Any]:
     seen = {id(value)}
     for _ in range(DEEPEST):
+        if _advice(type(value)):
+            break  # what it is made of says less
         for label, part in _parts(value, namespace):
             if id(part) not in seen and _fails(part, namespace):
                 seen.add(id(part))

@@ -124,6 +124,8 @@ def _exception(exc: BaseException) -> Any:
     cls = type(exc)
     if cls.__reduce__ is BaseException.__reduce__ and cls.__init__ is not BaseException.__init__ and cls.__flags__ & 1 << 9:
         return restore.exception, (cls, exc.args), vars(exc) or None
+    if cls is NameError:
+        return cls, exc.args, {**vars(exc), "name": getattr(exc, "name", None)}  # Python >= 3.10; what tracebacks suggest another for
     return NotImplemented
 
 

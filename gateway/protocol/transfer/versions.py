@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, Optional
 from . import FORMAT
 from .serializer import VERSION
 
+STANDARD = frozenset(getattr(sys, "stdlib_module_names", sys.builtin_module_names)) | {"__main__", "gateway"}
+
 
 class Difference(NamedTuple):
     name: str
@@ -37,7 +39,7 @@ def facts(packages: Iterable[str]) -> dict[str, Any]:
 
 def version(module: str) -> Optional[str]:
     """The version of a top-level module that is loaded or installed; None for the standard library's and for what has none."""
-    if module in _STANDARD:
+    if module in STANDARD:
         return None
     number = getattr(sys.modules.get(module), "__version__", None)
     if isinstance(number, str):
@@ -88,32 +90,44 @@ def installed_since(moment: float) -> list[dict[str, str]]:
 
     ``[{"name", "version", "spec"}]``; ``spec`` is what pip installs it by, empty for what lies in a folder of this machine only.
     """
-    found = {}
-    for distribution in importlib.metadata.distributions():
-        path = getattr(distribution, "_path", None)
-        name = distribution.metadata["Name"]
+    found = []
+    for name, (number, folder) in sorted(_distributions().items()):
         try:
-            if path is None or not name or os.stat(path).st_mtime <= moment:
+            if folder.stat().st_mtime <= moment:
                 continue
+            origin = folder / "direct_url.json"
+            local = origin.exists() and "file:" in origin.read_text()
         except OSError:
             continue
-        local = (distribution.read_text("direct_url.json") or "").find("file:") >= 0
-        spec = "" if local else f"{name}=={distribution.version}"
-        found.setdefault(name, {"name": name, "version": distribution.version, "spec": spec})
-    return [found[name] for name in sorted(found)]
+        found.append({"name": name, "version": number, "spec": "" if local else f"{name}=={number}"})
+    return found
 
 
 def missing(installed: list[dict[str, str]]) -> list[dict[str, str]]:
     """Those of ``installed_since`` elsewhere that are not here in the same version."""
-    lacking = []
-    for item in installed:
+    here = _distributions() if installed else {}
+    return [item for item in installed if here.get(item["name"], ("",))[0] != item["version"]]
+
+
+def _distributions() -> dict[str, tuple[str, Path]]:
+    """``{name: (version, folder)}``, told by the folders' names: reading what is inside takes a third of a second."""
+    found: dict[str, tuple[str, Path]] = {}
+    for place in sys.path:
         try:
-            if importlib.metadata.version(item["name"]) == item["version"]:
-                continue
-        except importlib.metadata.PackageNotFoundError:
-            pass
-        lacking.append(item)
-    return lacking
+            entries = os.listdir(place or ".")
+        except OSError:
+            continue
+        for entry in entries:
+            name, dash, number = entry[: -len(".dist-info")].partition("-")
+            if entry.endswith(".dist-info") and dash:
+                found.setdefault(name, (number, Path(place, entry)))
+    return found
+
+
+def is_installed(file: str) -> bool:
+    """Whether a module's file lies where pip or a system puts packages, known by what they leave beside it."""
+    folder = Path(file).parent.parent if Path(file).name == "__init__.py" else Path(file).parent
+    return folder.name in ("site-packages", "dist-packages") or any(folder.glob("*-info"))
 
 
 def container_started() -> float:
@@ -124,6 +138,3 @@ def container_started() -> float:
         return int(boot.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, StopIteration, ValueError, IndexError):
         return float("inf")
-
-
-_STANDARD = frozenset(getattr(sys, "stdlib_module_names", sys.builtin_module_names)) | {"__main__", "gateway"}

@@ -1,0 +1,66 @@
+"""``get_ipython()`` in a rank. ``!`` lines run by themselves; magics need an IPython in the rank's image, and say so.
+
+It must never start IPython for a cell that doesn't ask for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import subprocess
+import sys
+from typing import Any, Callable
+
+_VARIABLE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|\$(\w+)")
+
+
+class Shell:
+    """What IPython's own shell can do, IPython's own shell does, once it is asked for."""
+
+    def __init__(self, namespace: dict[str, Any], show: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
+        self._namespace, self._show = namespace, show
+        self._real: Any = None
+
+    def itself(self) -> "Shell":
+        return self
+
+    def system(self, command: str) -> None:
+        """``!command``; what it writes is the rank's output."""
+        sys.stdout.flush()
+        self._namespace["_exit_code"] = subprocess.run(self._expanded(command), shell=True).returncode
+
+    def getoutput(self, command: str) -> list[str]:
+        """``lines = !command``"""
+        done = subprocess.run(self._expanded(command), shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._namespace["_exit_code"] = done.returncode
+        return done.stdout.splitlines()
+
+    def start(self) -> dict[str, Any]:
+        """IPython where the image has it. Returns the names that it put into the namespace."""
+        if self._real is not None or importlib.util.find_spec("IPython") is None:
+            return {}
+        before = dict(self._namespace)
+        self._real = importlib.import_module("IPython.core.interactiveshell").InteractiveShell.instance(user_ns=self._namespace)
+        self._real.display_pub.publish = lambda data, metadata=None, **_: self._show(data, metadata or {})
+        self._namespace["get_ipython"] = self.itself
+        return {name: value for name, value in self._namespace.items() if name not in before}
+
+    def __getattr__(self, name: str) -> Any:
+        self.start()
+        if self._real is None:
+            raise RuntimeError("The ranks' image has no IPython, so magics can't run there. Install it, or write the cell without them.")
+        return getattr(self._real, name)
+
+    def _expanded(self, command: str) -> str:
+        """With ``{expression}`` and ``$name`` of the namespace put in, as IPython does."""
+
+        def value(match: "re.Match[str]") -> str:
+            expression, name = match.groups()
+            if expression is not None:
+                return str(eval(expression, self._namespace))
+            if name is not None:
+                return str(self._namespace[name]) if name in self._namespace else match.group()
+            return match.group()[0]
+
+        return _VARIABLE.sub(value, command)
