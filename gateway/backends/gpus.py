@@ -25,9 +25,12 @@ from .processes import descendants, user_of
 
 
 class Inventory:
-    """All GPUs of the machine, and the locks of those that are ours."""
+    """All GPUs of the machine, and the locks of those that are ours. ``end_left(mark)`` ends what a killed supervisor's kernel has left."""
 
-    def __init__(self, gateway: ElasticGateway, local: LocalBackend, simulated: SimulatedGpu, places: Places) -> None:
+    def __init__(
+        self, gateway: ElasticGateway, local: LocalBackend, simulated: SimulatedGpu, places: Places, end_left: Callable[[str], None]
+    ) -> None:  # fmt: skip
+        self._end_left = end_left
         self._count = gateway.simulated_gpus
         self._simulated = simulated
         real = self._count is None
@@ -44,7 +47,7 @@ class Inventory:
             for gpu in gpus:
                 try:
                     holder = self._locks.acquire(gpu.uuid, who) or self._strangers(gpu.uuid)
-                    kernel = "" if holder or gpu.uuid in ours else self._uses.holder(gpu.uuid)
+                    kernel = "" if holder or gpu.uuid in ours else self._uses.holder(gpu.uuid) or self._left(gpu.uuid, who)
                 except LockFileError as exc:  # somebody may have planted it: the other GPUs are none the worse
                     holder, kernel = f"nobody ({exc})", ""
                 if kernel:  # the lock is for whoever can reach that kernel
@@ -74,6 +77,17 @@ class Inventory:
         if not pids or not on_host():
             return bool(pids)
         return not pids.isdisjoint(pid for pid, _ in descendants(kernel_pid))
+
+    def _left(self, uuid: str, who: str) -> str:
+        """Where a supervisor was killed while its kernel was on the GPU: end what is left there, while nobody can take it. Who is there
+        all the same, for people."""
+        mark = self._uses.left(uuid)
+        if not mark or self._uses.acquire(uuid, who, mark):
+            return ""
+        self._end_left(mark)
+        pids = sorted(self.driver.holders(uuid)) if self.driver is not None and on_host() else []
+        self._uses.release(uuid, cleared=not pids)
+        return f"process {pids[0]}, left by a kernel whose supervisor was killed" if pids else ""
 
     def _strangers(self, uuid: str) -> str:
         """Who else computes on a GPU whose lock was free: another Unix user's process, "" where none can be seen."""

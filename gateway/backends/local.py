@@ -87,7 +87,7 @@ class LocalMachine(Backend):
     def __init__(self, gateway: ElasticGateway, local: LocalBackend, simulated: SimulatedGpu) -> None:
         self._local = local
         self.places: Places = Places(local.runtime_dir)
-        self._inventory = Inventory(gateway, local, simulated, self.places)
+        self._inventory = Inventory(gateway, local, simulated, self.places, _end_left)
         self.lock_dir: str = str(self._inventory.lock_dir)
 
     @property
@@ -289,6 +289,12 @@ def _end_marked(folder: Path, before: int) -> None:
     processes.kill_all({each for each in processes.marked(_MARK, str(folder / "magic.sock")) if each[1] <= before})
 
 
+def _end_left(mark: str) -> None:
+    """What a killed supervisor's kernel has left. The path of its magic socket is others' word: nobody is ended whose supervisor lives."""
+    if not _served(Path(mark).parent):
+        processes.kill_all(processes.marked(_MARK, mark))
+
+
 def _sweep(folder: Path, family: set[processes.Identity]) -> None:
     if folder.exists():  # a supervisor that ended well has taken its folder, and its kernel, with it
         processes.kill_all(family | processes.marked(_MARK, str(folder / "magic.sock")))
@@ -302,12 +308,17 @@ def _abandoned(folder: Path) -> bool:
             return False
     except OSError:
         return False
-    mark = os.fsencode(folder)
+    return not _served(folder)
+
+
+def _served(folder: Path) -> bool:
+    """Whether a process was started for this folder, as a supervisor is."""
+    argument = os.fsencode(folder)
     for pid in os.listdir("/proc"):
         if pid.isdigit():
             try:
-                if mark in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
-                    return False
+                if argument in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    return True
             except OSError:
                 continue
-    return True
+    return False

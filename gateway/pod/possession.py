@@ -14,10 +14,11 @@ from ..protocol.locks import USE, GpuLocks
 
 
 class Possession:
-    """``folder``: where the machine's GPUs are locked; None: nobody else could be on one. ``who``: shown to others."""
+    """``folder``: where the machine's GPUs are locked; None: nobody else could be on one. ``who``: shown to others. ``mark``: by which
+    they find what is left of the kernel, should this process be killed."""
 
-    def __init__(self, folder: Optional[str], who: str) -> None:
-        self._folder, self._who = folder, who
+    def __init__(self, folder: Optional[str], who: str, mark: str = "") -> None:
+        self._folder, self._who, self._mark = folder, who, mark
         self._locks = None if folder is None else GpuLocks(Path(folder), kind=USE)
 
     def move(self, folder: Optional[str]) -> None:
@@ -43,7 +44,7 @@ class Possession:
     def _again(self, uuid: str) -> str:
         assert self._locks is not None
         try:
-            return self._locks.acquire(uuid, self._who)
+            return self._locks.acquire(uuid, self._who, self._mark)
         except SettingError as exc:
             return str(exc)
 

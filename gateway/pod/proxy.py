@@ -64,13 +64,14 @@ class Proxy:
         self.state = KernelState(kernel_id=spec.kernel_id)
         self.cells = PythonCells() if spec.language == "python" else UnknownCells()
         self.gate = Gate(spec.gpus, self._classify, self._ran)
-        self._mark = f"ELASTIC_SUPERVISOR={folder / 'magic.sock'}"
+        magic_socket = str(folder / "magic.sock")
+        self._mark = f"ELASTIC_SUPERVISOR={magic_socket}"
         self._repeats = Repeats(self.gate)
         self.device = SuitedDevice(spec, self.reactor, self._mark, self.changed)
         self.aside = Aside(self.reactor, self.messages, lambda parts: self._question("shell", parts))
         self.lease = Lease(
             self.gate, self.device, lambda: self.state.pid, self.apply, self._expose, self._quiet, self._kill, self.changed,
-            Possession(spec.lock_dir, f"kernel {spec.display or spec.kernel_id} of {spec.user or 'nobody by name'}"),
+            Possession(spec.lock_dir, f"kernel {spec.display or spec.kernel_id} of {spec.user or 'nobody by name'}", magic_socket),
             self.reactor.call_later,
         )  # fmt: skip
         self.link = Link(self.context, folder, spec, self.messages)
@@ -84,7 +85,7 @@ class Proxy:
             self.reactor, self.gate, self.messages, self.answers.publish, spec.notice_after,
             lambda: self.link.brokered, lambda: self.device.alarm,
         )  # fmt: skip
-        self.magic = MagicSocket(self.reactor, str(folder / "magic.sock"), lambda asked, later: magic(self, asked, later))
+        self.magic = MagicSocket(self.reactor, magic_socket, lambda asked, later: magic(self, asked, later))
         self.state.connection = self.front.connection
         self._dirty = True
         self._closing = self._restarting = self._shut_down = self._ending = False

@@ -2,8 +2,8 @@
 
 ``UUID.lock`` is held by the broker that leases the GPU, ``UUID.use`` by the supervisor whose kernel is on it. Each is a flock, so it
 ends with the process that holds it, however that ends, and lasts while that process lives, however silent it is. What stands in the
-file only tells people who holds it; it may be forged and must never be trusted, nor may a file or link that somebody planted ever be
-followed.
+file tells people who holds it, and stays where that one was killed; it may be forged and must never be trusted, nor may a file or link
+that somebody planted ever be followed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import stat
 import time
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from .errors import SettingError
 
@@ -50,8 +51,9 @@ class GpuLocks:
     def held(self) -> list[str]:
         return list(self._held)
 
-    def acquire(self, uuid: str, who: str) -> str:
-        """Take the lock of ``uuid``: returns "" if it is ours (also if it was), else who holds it, for people.
+    def acquire(self, uuid: str, who: str, mark: str = "") -> str:
+        """Take the lock of ``uuid``: returns "" if it is ours (also if it was), else who holds it, for people. ``mark``: what ``left``
+        gives to others should we be killed.
 
         Raises ``SettingError`` where the folder can't be used.
         """
@@ -72,7 +74,8 @@ class GpuLocks:
                 break
             os.close(fd)  # removed between open and lock
         self._held[uuid] = fd
-        _write(fd, {"pid": os.getpid(), "who": who, "since": datetime.now(timezone.utc).isoformat(timespec="seconds")})
+        since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        _write(fd, {"pid": os.getpid(), "who": who, "since": since, "mark": mark})
         return ""
 
     def holder(self, uuid: str) -> str:
@@ -88,10 +91,26 @@ class GpuLocks:
         finally:
             os.close(fd)
 
-    def release(self, uuid: str) -> None:
+    def left(self, uuid: str) -> str:
+        """The mark of whoever held the lock of ``uuid`` last and was killed; "" where it is held or was let go. Raises ``SettingError``."""
+        if uuid in self._held:
+            return ""
+        fd = self._open(self._path(uuid))
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            mark = _said(fd).get("mark")
+            return mark if isinstance(mark, str) else ""
+        except (BlockingIOError, ValueError):
+            return ""
+        finally:
+            os.close(fd)
+
+    def release(self, uuid: str, cleared: bool = True) -> None:
+        """``cleared``: nothing of the holder is left on it; else the file goes on telling what ``left`` is asked for."""
         fd = self._held.pop(uuid, None)
         if fd is not None:
-            _write(fd, None)
+            if cleared:
+                _write(fd, None)
             os.close(fd)
 
     def release_all(self) -> None:
@@ -185,9 +204,17 @@ def _write(fd: int, holder: dict[str, object] | None) -> None:
         pass  # another user's file, read-only for us: the lock holds all the same
 
 
+def _said(fd: int) -> dict[str, Any]:
+    """Raises ``ValueError`` where nothing stands there that makes sense."""
+    said = json.loads(os.pread(fd, 4096, 0))
+    if not isinstance(said, dict):
+        raise ValueError("no object")
+    return said
+
+
 def _holder(fd: int) -> str:
     try:
-        said = json.loads(os.pread(fd, 2048, 0))
+        said = _said(fd)
         text = f"{said['who']} (process {int(said['pid'])}, since {said['since']})"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"

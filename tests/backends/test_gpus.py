@@ -14,6 +14,7 @@ from gateway.backends import gpus as gpus_module
 from gateway.backends.gpus import Inventory, Nvml, flavor
 from gateway.backends.places import Places
 from gateway.pod.possession import Possession
+from gateway.protocol.locks import USE, GpuLocks
 from gateway.protocol.model import Rung
 from gateway.settings import ElasticGateway, LocalBackend, SimulatedGpu
 
@@ -91,11 +92,12 @@ class FakeNvml:
 
 
 def inventory(
-    tmp_path: Path, nvml: FakeNvml | None = None, simulated: int | None = None, gateway: ElasticGateway | None = None, **options: Any
-) -> Inventory:
+    tmp_path: Path, nvml: FakeNvml | None = None, simulated: int | None = None, gateway: ElasticGateway | None = None,
+    ended: list[str] | None = None, **options: Any,
+) -> Inventory:  # fmt: skip
     local = LocalBackend(lock_dir=str(tmp_path / "locks"))
     gateway = gateway or ElasticGateway(simulated_gpus=simulated)
-    found = Inventory(gateway, local, SimulatedGpu(**options), Places(str(tmp_path / "e")))
+    found = Inventory(gateway, local, SimulatedGpu(**options), Places(str(tmp_path / "e")), ended.append if ended is not None else print)
     if found.driver is not None:
         found.driver._nvml = nvml
     return found
@@ -198,6 +200,26 @@ def test_a_gpu_on_which_a_kernel_is_that_the_broker_can_not_see_is_not_claimed(t
     others.unclaim()
     kernel.leave()
     assert mine.claim("ada").foreign == {}
+
+
+def test_what_a_kernel_left_whose_supervisor_was_killed_is_ended_before_its_gpu_is_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus_module, "on_host", lambda: True)
+    monkeypatch.setattr(gpus_module, "user_of", lambda pid: os.getuid())
+    ended: list[str] = []
+    nvml = FakeNvml({"uuid": "GPU-1", "pids": [78]}, {"uuid": "GPU-2"})
+    mine = inventory(tmp_path, nvml, ended=ended)
+    for uuid, cleared in (("GPU-1", False), ("GPU-2", True)):
+        locks = GpuLocks(mine.lock_dir, kind=USE)
+        locks.acquire(uuid, "kernel x of bob", "/run/x/magic.sock")
+        locks.release(uuid, cleared)  # or just ends, as whoever is killed does
+    claim = mine.claim("ada")
+    assert set(claim.foreign) == {"GPU-1"} == set(claim.returns) and "process 78" in claim.foreign["GPU-1"]
+    assert ended == ["/run/x/magic.sock"]
+    nvml.devices[0]["pids"] = []
+    assert mine.claim("ada").foreign == {} and mine.claim("ada").foreign == {}
+    assert len(ended) == 2, "once it is empty nobody looks again"
 
 
 def test_a_gpu_on_which_a_stranger_computes_is_not_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

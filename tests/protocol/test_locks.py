@@ -28,6 +28,25 @@ def test_a_second_broker_is_told_who_has_the_gpu(folder: Path) -> None:
     assert second.acquire(UUID, "bob") == ""
 
 
+def test_whoever_was_killed_leaves_its_mark_and_whoever_let_go_does_not(folder: Path) -> None:
+    first, second = GpuLocks(folder), GpuLocks(folder)
+    assert second.left(UUID) == ""
+    first.acquire(UUID, "ada", "her kernel")
+    assert second.left(UUID) == "", "she lives"
+    first.release(UUID, cleared=False)
+    assert second.left(UUID) == "her kernel"
+    second.acquire(UUID, "bob", "her kernel")
+    second.release(UUID)
+    assert first.left(UUID) == ""
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"mark": 7}', '{"who": "an older one"}'])
+def test_a_lock_file_that_tells_no_mark_leaves_none(folder: Path, text: str) -> None:
+    folder.mkdir(mode=0o700)
+    (folder / f"{UUID}.lock").write_text(text)
+    assert GpuLocks(folder).left(UUID) == ""
+
+
 def test_every_user_can_lock_and_nobody_can_remove_anothers(folder: Path) -> None:
     mask = os.umask(0o077)
     try:
