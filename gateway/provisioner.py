@@ -209,11 +209,10 @@ class ElasticProvisioner(KernelProvisionerBase):
 
     # what a gateway asks
 
-    def adopt(self, supervisor: Supervisor) -> None:
-        """Take over a running kernel whose line the gateway's broker has already opened."""
-        assert self._broker is not None
-        self._link = self._broker.links[supervisor.kernel_id]
-        self._take(supervisor)
+    def adopt(self, link: KernelLink) -> None:
+        """Take over a running kernel on a line that the gateway's broker has opened."""
+        self._link = link
+        self._take(link.supervisor)
 
     # starting
 

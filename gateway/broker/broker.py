@@ -26,14 +26,16 @@ from ..leases.events import Command, Deny, Event, Grant, Park, Place
 from ..protocol.errors import ElasticError, ExecutingError, ImpossibleRequest, LeaseError, StaleOrderError, SupervisorLost
 from ..protocol.model import GPU_IN_USE, KernelState, Phase, Rung
 from ..settings import ElasticGateway, Leases, SimulatedGpu
-from .adoption import dial_all
+from .adoption import Adoption
+from .audience import Audience
+from .context import end_context, new_context
 from .desk import Desk
-from .link import KernelLink, end_context, new_context
+from .link import KernelLink
 from .patrol import Patrol, log_failure
 from .questions import Beside, Questions
 from .reading import CANT_PARK, Identity, Reading
 from .seat import BROKER, GATEWAY, take
-from .snapshot import changes, snapshot
+from .snapshot import snapshot
 
 log = logging.getLogger(__name__)
 
@@ -80,17 +82,16 @@ class Broker:
         self._readings: dict[str, Reading] = {}
         self._leaving: set[str] = set()
         self._foreign: set[str] = set()  # who waits and is no kernel of ours
-        self.on_found: Callable[[Supervisor, KernelLink], None] | None = None  # told of our own kernels, again and again
+        self.on_found: Callable[[KernelLink], None] | None = None  # told of our own kernels, again and again
         self.questions = Questions()
         self.beside: list[Beside] = []  # what begins and ends with it
         self._dials: dict[str, int] = {}
         self._epoch = 0
         self._patrol = Patrol(self.backend, self.leases, self.book, self._readings, self._who, self._tell, clock, lambda: self.known)
+        self._adoption = Adoption(self.backend, ROLES[kind], lambda link: self._take_on([link], []), self._do)
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._subscribers: list[Callable[[str, Any], None]] = []
-        self._told: dict[str, Any] | None = None  # the picture that subscribers have
-        self._showing = False
+        self._audience = Audience(self.snapshot)
         self._context: zmq.Context[Any] | None = None
         self._desk: Desk | None = None
 
@@ -140,6 +141,7 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for link in self.links.values():
             link.close()
+        self._adoption.close()
         self.backend.unclaim()
         await self.backend.close()
         if self._desk is not None and not serving:
@@ -148,15 +150,16 @@ class Broker:
         if context is not None:
             await end_context(context)
 
-    def own(self) -> list[tuple[str, Supervisor]]:
-        """``(kernel_id, supervisor)`` of each running kernel that this gateway owns, dialled (``links``). None where no name is owned."""
-        return [(kid, link.supervisor) for kid, link in self.links.items() if self.owner and link.supervisor.owner == self.owner]
+    def own(self) -> list[KernelLink]:
+        """The line to each running kernel that this gateway owns, also where nobody has answered so far. None where no name is owned."""
+        lines = [*self.links.values(), *self._adoption.silent.values()] if self.owner else []
+        return [link for link in lines if link.supervisor.owner == self.owner]
 
     async def look_for_kernels(self) -> None:
         """Take on kernels that didn't answer before, or came without a word. Called every few seconds."""
         self._take_on(await self._dial_all(), [])
-        for kernel_id, supervisor in self.own() if self.on_found else ():
-            self.on_found(supervisor, self.links[kernel_id])
+        for link in self.own() if self.on_found else ():
+            self.on_found(link)
 
     # kernels
 
@@ -189,6 +192,7 @@ class Broker:
     def leave(self, kernel_id: str) -> None:
         """Hang up on a kernel that is about to be ended: it waits for nothing any more, and what it holds is free once it is removed."""
         self._leaving.add(kernel_id)
+        self._adoption.forget(kernel_id)
         link = self.links.pop(kernel_id, None)
         if link is not None:
             link.close()
@@ -219,10 +223,7 @@ class Broker:
     def subscribe(self, callback: Callable[[str, Any], None]) -> Callable[[], None]:
         """Call ``callback(name, value)`` for each change of the snapshot: ``lease``, ``lease_gone``, ``queue``, ``gpus``. Returns
         what ends that."""
-        if not self._subscribers:
-            self._told = self.snapshot()
-        self._subscribers.append(callback)
-        return lambda: self._subscribers.remove(callback) if callback in self._subscribers else None
+        return self._audience.join(callback)
 
     async def release(self, kernel_id: str) -> None:
         """Take the GPU from an idle kernel. Raises ``ExecutingError`` while it works, ``LeaseError`` where it holds none or keeps it."""
@@ -366,9 +367,7 @@ class Broker:
                 self._order(link, "park", why=command.why)
         self._arm()
         self._settle()
-        if self._subscribers and not self._showing:
-            self._showing = True
-            self._loop.call_soon(self._show)
+        self._audience.changed()
 
     def _order(self, link: KernelLink, do: str, **fields: Any) -> None:
         self._epoch += 1
@@ -405,18 +404,6 @@ class Broker:
         self._timer = None
         self._tell([events.Tick()])
 
-    def _show(self) -> None:
-        self._showing = False
-        if self._told is None:
-            return
-        old, self._told = self._told, self.snapshot()
-        for name, value in changes(old, self._told):
-            for callback in list(self._subscribers):
-                try:
-                    callback(name, value)
-                except Exception:
-                    log.exception("a subscriber failed")
-
     async def _acquire(self, link: KernelLink, reading: Reading, grant: Grant) -> None:
         """Where GPUs are accounted for elsewhere, the kernel is told once they are its own there, too."""
         try:
@@ -447,7 +434,7 @@ class Broker:
             self._order(link, "park", why=park.why)
 
     async def _dial_all(self) -> list[KernelLink]:
-        return await dial_all(self.backend, self.known, self._context, ROLES[self._kind], self.generation)
+        return await self._adoption.dial_all(self.known, self._context, self.generation)
 
     def _take_on(self, links: Iterable[KernelLink], told: list[Event]) -> None:
         for link in links:

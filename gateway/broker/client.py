@@ -19,7 +19,7 @@ from typing import Any
 from ..backends.places import Places
 from ..protocol.errors import BrokerUnavailable, ElasticError, SupervisorLost, WireError
 from ..protocol.wire import dumps, loads
-from .link import answered_error
+from .refusals import answered_error
 from .seat import MAX_LINE
 
 log = logging.getLogger(__name__)

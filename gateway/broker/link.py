@@ -11,21 +11,24 @@ import itertools
 import json
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import zmq
 
 from ..backends.base import Supervisor
-from ..protocol import errors, wire
-from ..protocol.errors import ElasticError, SupervisorLost, VersionError, WireError
+from ..protocol import wire
+from ..protocol.errors import SupervisorLost, VersionError, WireError
 from ..protocol.model import KernelState
 from ..protocol.wire import Part
+from .refusals import answered_error
+from .subscriber import Subscriber
 
 log = logging.getLogger(__name__)
 
 PING_SECONDS = 5.0  # a supervisor takes a dialer for gone after 20 seconds without a word
 SILENT_PINGS = 6  # unanswered, in a row, after which the line counts as broken
 SILENCE_SECONDS = 30.0  # after which a supervisor that lives and doesn't answer is told of
+SILENT = "its supervisor lives and doesn't answer: is it stopped, or is the machine short of memory?"
 MOST_PAUSE = 5.0  # seconds between two tries to dial it
 KEEPALIVE = (10, 5, 4)  # seconds without traffic before the system looks whether the other machine is there, between looks, and looks
 UNHEARD = 30.0  # seconds without a sign of the other machine after which a connection counts as broken
@@ -35,44 +38,6 @@ _ENDINGS = (
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )  # fmt: skip
 BATCH = 64  # messages taken before others on the loop have their turn
-
-_BY_REASON = {kind.reason: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ElasticError)}
-
-
-_contexts: set[zmq.Context[Any]] = set()  # kept from the garbage collector, which may end one before its sockets and wait for ever
-
-
-def new_context() -> zmq.Context[Any]:
-    """A ZMQ context for any number of lines; to be ended by ``end_context``."""
-    context = zmq.Context()
-    context.max_sockets = 1 << 16
-    _contexts.add(context)
-    return context
-
-
-async def end_context(context: zmq.Context[Any]) -> None:
-    """Returns when the last words of its lines, which must be closed, are out."""
-    await asyncio.to_thread(context.destroy, 200)
-    _contexts.discard(context)
-
-
-class Subscriber(Protocol):
-    """One browser's place on the line. Each call must be cheap and must not wait; they come in the order of the messages."""
-
-    def attached(self, n: int, lost: int, seen: int) -> None:
-        """First of all: numbering goes on after ``n``, ``lost`` messages are gone, the client's own are known up to ``seen``."""
-
-    def deliver(self, n: int, channel: str, parts: list[bytes]) -> None:
-        """One message: header, parent_header, metadata, content and buffers."""
-
-    def taken(self, m: int) -> None:
-        """The client's own messages have arrived up to number ``m``."""
-
-    def cut(self, reason: str) -> None:
-        """The last call: it may attach again at once ("line_broken"), or later ("slow_reader"), or another has its place ("replaced")."""
-
-    def lost(self, reason: str) -> None:
-        """The last call: the supervisor is gone, and the kernel with it. ``reason`` is for people."""
 
 
 class KernelLink:
@@ -119,6 +84,12 @@ class KernelLink:
             raise
         self._ticker = self._loop.call_later(PING_SECONDS, self._tick)
         return self.state
+
+    def keep_dialling(self) -> None:
+        """Nobody answered ``open``, and the supervisor lives: ``on_state`` tells when it answers, ``on_lost`` when it has ended."""
+        self.silence = SILENT
+        self._ticker = self._loop.call_later(PING_SECONDS, self._tick)
+        self._dial_again()
 
     def close(self) -> None:
         """Hang up for good. The supervisor and its kernel go on; no callback comes any more."""
@@ -288,10 +259,13 @@ class KernelLink:
         if self.supervisor.alive():
             for subscriber in subscribers.values():
                 _guard(subscriber.cut, "line_broken")
-            self._redialling = self._loop.create_task(self._redial(), name=f"redial {self.kernel_id}")
+            self._dial_again()
         else:
             self._subscribers = subscribers
             self._finish(self.supervisor.obituary())
+
+    def _dial_again(self) -> None:
+        self._redialling = self._loop.create_task(self._redial(), name=f"redial {self.kernel_id}")
 
     async def _redial(self) -> None:
         """As long as it lives: what it holds stays its own however long it is silent (stopped, or swapped out)."""
@@ -312,7 +286,7 @@ class KernelLink:
                 waited += pause
                 pause = min(2 * pause, MOST_PAUSE)
                 if waited > SILENCE_SECONDS and not self.silence:
-                    self.silence = "its supervisor lives and doesn't answer: is it stopped, or is the machine short of memory?"
+                    self.silence = SILENT
                     log.warning("kernel %s: %s", self.kernel_id, self.silence)
         self._finish(self.supervisor.obituary())
 
@@ -450,12 +424,6 @@ def _guard(call: Callable[..., None], *args: Any) -> None:
         call(*args)
     except Exception:
         log.exception("a listener on a kernel's line failed")
-
-
-def answered_error(answer: dict[str, Any]) -> ElasticError:
-    """The error that an answer ``{"message", "reason"}`` tells of, as the class that has this reason."""
-    reason = str(answer.get("reason") or ElasticError.reason)
-    return _BY_REASON.get(reason, ElasticError)(str(answer.get("message") or "refused without a reason"), reason=reason)
 
 
 def _current_task() -> asyncio.Task[Any] | None:

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from ..backends.base import Backend, Supervisor
 from ..protocol.errors import SettingError
 from .client import BrokerClient
-from .link import KernelLink, new_context
+from .context import new_context
+from .link import KernelLink
 
 T = TypeVar("T")
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from traitlets.config import Configurable
 
-from ..backends.base import Supervisor
 from ..broker.broker import Broker
 from ..broker.link import KernelLink
 from ..burst.bursts import host
@@ -45,16 +44,16 @@ async def start(broker: Broker, kernels: ElasticMappingKernelManager) -> Callabl
     """Broker first, then the kernels of an earlier life. Returns what takes the metrics away. Raises ``ElasticError``."""
     await broker.start()
 
-    def take_over(supervisor: Supervisor, link: KernelLink) -> None:
-        if not kernels.misses(supervisor.kernel_id):
+    def take_over(link: KernelLink) -> None:
+        if not kernels.misses(link.kernel_id):
             return
         try:
-            kernels.adopt(supervisor, link)
+            kernels.adopt(link)
         except Exception:
-            kernels.log.exception("Kernel %s can't be taken over; it goes on, out of reach.", supervisor.kernel_id)
+            kernels.log.exception("Kernel %s can't be taken over; it goes on, out of reach.", link.kernel_id)
 
-    for kernel_id, supervisor in broker.own():
-        take_over(supervisor, broker.links[kernel_id])
+    for link in broker.own():
+        take_over(link)
     broker.on_found = take_over
     for spec in await broker.backend.unfinished():
         if kernels.misses(spec.kernel_id):

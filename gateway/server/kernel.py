@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 SIGINT, SIGTERM, SIGKILL = 2, 15, 9
 MOST_KEPT = 32  # browsers that left before the kernel was up, each with what one may send that early
+UNKNOWN = "unknown"  # execution state of one that was found and hasn't answered yet
 OURS = "gateway"  # the session under which the gateway itself speaks to a kernel
 
 
@@ -80,6 +81,7 @@ class ElasticKernelManager(ServerKernelManager):
         self._early: list[tuple[str, list[tuple[str, list[Part], int | None]], bool]] = []  # of browsers that have left
         self._deaf: list[Callable[[], None]] = []  # what ends our listening to the link
         self._worked = False  # the process that runs now (or ran last) has answered once
+        self._found = True  # it was started here, or has answered since it was taken over
 
     @property
     def kernel_spec(self) -> KernelSpec:
@@ -180,24 +182,20 @@ class ElasticKernelManager(ServerKernelManager):
     async def is_alive(self) -> bool:
         return self.link is not None and self.link.connected and self._state.alive
 
-    def adopt(self, supervisor: Any, link: KernelLink) -> None:
-        """Take over a running supervisor as it is, instead of ``start_kernel``."""
+    def adopt(self, link: KernelLink) -> None:
+        """Take over a running supervisor as it is, instead of ``start_kernel``; where it doesn't answer yet, once it does."""
+        supervisor = link.supervisor
         self._attempted_start = True
         self.user = supervisor.user
         self._launch_args = dict(supervisor.metadata.get("launch") or {})
         self.provisioner = self._new_provisioner()
-        self.provisioner.adopt(supervisor)
+        self.provisioner.adopt(link)
         self.load_connection_info({**supervisor.connection, "key": supervisor.key})  # type: ignore[typeddict-item]
         self.write_connection_file()
-        self._use_link(link)
-        self._worked = link.state.ready
+        self.execution_state, self.reason, self._found = UNKNOWN, link.silence, False
         self.ready.set_result(None)
         self.start_restarter()
-        if not link.state.alive and link.state.execution_state == "restarting":
-            self._worked = True  # the gateway before us ended in the middle of a restart that was asked for
-            self._died()
-        elif not link.state.alive:
-            self._give_up(KernelDied(link.state.reason or "The kernel process has ended."))
+        self._use_link(link)
 
     def waits(self, why: str) -> None:
         """What keeps it from starting, as its backend has it."""
@@ -370,8 +368,8 @@ class ElasticKernelManager(ServerKernelManager):
         self._lose_link()
         self.link, self.coming = link, False
         self._deaf = [link.on_state(self._on_state), link.on_lost(self._on_lost)]
-        self._send_early(link)
-        self._on_state(link, link.state)
+        if link.dials:
+            self._on_state(link, link.state)
 
     def _lose_link(self) -> None:
         for end in self._deaf:
@@ -380,6 +378,8 @@ class ElasticKernelManager(ServerKernelManager):
 
     def _on_state(self, link: KernelLink, state: KernelState) -> None:
         before, self._state = self._state, state
+        if link.connected:
+            self._send_early(link)
         self._session = state.session or self._session
         for websocket in list(self.websockets):
             if websocket.link is None:  # the line is new, or was broken and is mended
@@ -395,14 +395,29 @@ class ElasticKernelManager(ServerKernelManager):
         self.parent.last_kernel_activity = max(self.parent.last_kernel_activity, self.last_activity)
         if state.reason and not state.alive:
             self.reason = state.reason
-        if before.alive and not state.alive and not self.shutting_down:
+        if not self._found:
+            self._take_over(state)
+        elif before.alive and not state.alive and not self.shutting_down:
             self._died()
+
+    def _take_over(self, state: KernelState) -> None:
+        """The first word of a kernel that was there before this gateway."""
+        self._found, self._worked = True, state.ready
+        if state.alive:
+            self.reason = ""
+        elif state.execution_state == "restarting":  # the gateway before us ended in the middle of a restart that was asked for
+            self._worked = True
+            self._died()
+        else:
+            self._give_up(KernelDied(state.reason or "The kernel process has ended."))
 
     def _on_lost(self, link: KernelLink, reason: str) -> None:
         """The supervisor is gone, and its kernel with it."""
         self._lose_link()
         self._state = KernelState(kernel_id=self.kernel_id, execution_state="dead", reason=reason)
-        if not self.shutting_down:
+        if not self._found:
+            self.parent.lose(self.kernel_id, reason)
+        elif not self.shutting_down:
             self._give_up(SupervisorLost(reason))
 
     def _died(self) -> None:

@@ -17,14 +17,15 @@ from jupyter_server._tz import utcnow
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 from traitlets import List, Unicode, default
 
-from ..protocol.errors import ElasticError
-from ..protocol.websocket import CLOSE_RESTART
+from ..protocol.errors import ElasticError, SupervisorLost
+from ..protocol.websocket import CLOSE_KERNEL_GONE, CLOSE_RESTART
 from ..settings import Count
 from .answers import no_such_kernel
-from .kernel import ElasticKernelManager
+from .kernel import UNKNOWN, ElasticKernelManager
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
+    from ..broker.link import KernelLink
     from ..protocol.model import Spec
 
 
@@ -132,13 +133,13 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         finally:
             self._starts.pop(kernel.kernel_id, None)
 
-    def adopt(self, supervisor: Any, link: Any) -> None:
-        """Take over a running kernel under its old id, as it is."""
-        kernel, _, kernel_id = self.pre_start_kernel(supervisor.name or None, {"kernel_id": supervisor.kernel_id})
+    def adopt(self, link: KernelLink) -> None:
+        """Take over a running kernel under its old id, as it is; one that doesn't answer yet is here, too, so that its notebook stays."""
+        kernel, _, kernel_id = self.pre_start_kernel(link.supervisor.name or None, {"kernel_id": link.kernel_id})
         kernel.kernel_id = kernel_id
         try:
             self._add(kernel)
-            kernel.adopt(supervisor, link)
+            kernel.adopt(link)
         except Exception:
             self._forget(kernel_id)
             raise
@@ -156,6 +157,13 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         return kernel is None
 
     # ending
+
+    def lose(self, kernel_id: str, why: str) -> None:
+        """It ended before this gateway ever heard of it: as if it had never been found."""
+        kernel = self._forget(kernel_id)
+        kernel.close_websockets(CLOSE_KERNEL_GONE, why, dead=True)
+        kernel.cleanup_connection_file()
+        self.log.info("Kernel %s has ended: %s", kernel_id, why)
 
     async def shutdown_kernel(self, kernel_id: str, now: bool = False, restart: bool = False) -> None:  # type: ignore[override]
         """Gone for everybody at once; returns when process and supervisor have ended. A start is cancelled."""
@@ -204,6 +212,8 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         kernel = self._kernels[kernel_id]
         if kernel.pending:
             raise ElasticError("The kernel is being started or restarted already; wait until it is done.", reason="pending")
+        if kernel.link is not None and not kernel.link.connected:
+            raise SupervisorLost("The kernel's supervisor doesn't answer just now: try again, or delete the kernel.")
         await kernel.restart_kernel(now=now)
 
     # culling
@@ -223,7 +233,7 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         if timeout <= 0:  # a kernelspec's way to say never
             return
         idle = utcnow() - kernel.last_activity
-        busy = kernel.working or kernel.execution_state in ("busy", "starting", "restarting")
+        busy = kernel.working or kernel.execution_state in ("busy", "starting", "restarting", UNKNOWN)
         connections = self._kernel_connections.get(kernel_id, 0)
         if idle <= timedelta(seconds=timeout) or (busy and not self.cull_busy) or (connections and not self.cull_connected):
             return

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from ..protocol.model import Phase
 
-STATES = ("starting", "idle", "busy", "restarting", "dead")
+STATES = ("starting", "idle", "busy", "restarting", "unknown", "dead")
 
 DOCUMENTED = {
     "elastic_kernels": "Kernels by execution state.",

@@ -284,7 +284,7 @@ def test_a_kernel_that_is_being_ended_has_its_gpu_until_it_has_gone() -> None:
 def test_an_own_kernel_that_answers_only_now_is_told_of() -> None:
     async def story(world: World) -> None:
         found: list[str] = []
-        world.broker.on_found = lambda supervisor, link: found.append(supervisor.kernel_id)
+        world.broker.on_found = lambda link: found.append(link.kernel_id)
         for kernel_id, owner in (("mine", "lab"), ("other", "")):
             world.backend.supervisors.append(FakeSupervisor(kernel_id, owner=owner).listen())
         await world.broker.look_for_kernels()
@@ -319,7 +319,7 @@ def test_a_gateway_that_starts_again_finds_leases_as_they_are() -> None:
         assert not world.backend.claimed
         world.broker = world.another()
         await world.broker.start()
-        assert [kernel_id for kernel_id, _ in world.broker.own()] == ["k1"]
+        assert [link.kernel_id for link in world.broker.own()] == ["k1"]
         assert set(world.broker.links) == {"k1", "k2"}
         assert world.lease()["phase"] == "HOLDING"
         two.want()
@@ -343,6 +343,41 @@ def test_a_supervisor_that_did_not_answer_is_found_later(monkeypatch: pytest.Mon
         assert set(world.broker.links) == {"k1"}
 
     run(story)
+
+
+def test_an_own_kernel_that_is_silent_is_told_of_and_leased_to_once_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.broker.link.MOST_PAUSE", 0.01)
+
+    async def story(world: World) -> None:
+        kernel = FakeSupervisor(owner="lab")
+        kernel.state.lease.gpus, kernel.state.lease.phase = ["GPU-0"], str(Phase.HOLDING)
+        world.backend.supervisors.append(kernel)
+        for _ in range(2):
+            await world.broker.look_for_kernels()
+        [link] = world.broker.own()
+        assert link.silence and not world.broker.links and not world.broker.known and not world.broker.book.kernels
+        kernel.listen()
+        await world.until(lambda: world.broker.links == {"k1": link})
+        assert world.broker.own() == [link] and world.lease("k1")["gpus"] == ["GPU-0"]
+
+    run(story, owner="lab")
+
+
+@pytest.mark.parametrize("how", ["ends", "is ended"])
+def test_a_silent_kernel_that_is_gone_is_dialled_no_more(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr("gateway.broker.link.MOST_PAUSE", 0.01)
+
+    async def story(world: World) -> None:
+        kernel = FakeSupervisor(owner="lab")
+        world.backend.supervisors.append(kernel)
+        await world.broker.look_for_kernels()
+        if how == "ends":
+            kernel.living = False
+        else:
+            world.broker.leave("k1")
+        await world.until(lambda: not world.broker.own())
+
+    run(story, owner="lab")
 
 
 def test_a_kernel_that_is_dialled_twice_at_once_has_one_line() -> None:

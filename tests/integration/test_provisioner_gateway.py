@@ -91,11 +91,11 @@ def test_a_kernel_outlives_its_gateway_and_the_next_one_takes_it_over(machine: M
         assert await cell(client, "print(x)") == "7"
 
         second = await gateway()
-        [(kernel_id, supervisor)] = second.elastic_broker.own()
-        assert kernel_id == old.kernel_id
+        [link] = second.elastic_broker.own()
+        assert link.kernel_id == old.kernel_id
         assert second.elastic_broker.snapshot()["leases"][0]["phase"] == "HOLDING"
         provisioner = ElasticProvisioner(kernel_spec=old.kernel_spec, parent=AsyncKernelManager(kernel_name="elastic", parent=second))
-        provisioner.adopt(supervisor)
+        provisioner.adopt(link)
         assert provisioner.connection_info == old.provisioner.connection_info
         assert await provisioner.poll() is None
 
@@ -212,11 +212,11 @@ asyncio.run(main())
 
     async def tells() -> None:
         here = await gateway()
-        [(kernel_id, supervisor)] = here.elastic_broker.own()
+        [link] = here.elastic_broker.own()
         lease = here.elastic_broker.snapshot()["leases"][0]
-        assert (lease["kernel_id"], lease["phase"], lease["gpus"]) == (kernel_id, "HOLDING", ["GPU-SIM-0"])
+        assert (lease["kernel_id"], lease["phase"], lease["gpus"]) == (link.kernel_id, "HOLDING", ["GPU-SIM-0"])
         client = AsyncKernelClient()
-        client.load_connection_info({**supervisor.connection, "key": supervisor.key})
+        client.load_connection_info({**link.supervisor.connection, "key": link.supervisor.key})
         client.start_channels()
         assert await cell(client, "print(done)") == "True"  # it was running, and has ended
         client.stop_channels()

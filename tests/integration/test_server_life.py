@@ -17,7 +17,7 @@ import pytest
 from gateway.backends.processes import started
 from gateway.protocol import websocket as ws
 from tests.integration.machine import PATIENCE, Machine, until
-from tests.integration.serving import GPU, Gateway, free_port
+from tests.integration.serving import GPU, Gateway, Kernel, free_port
 
 COUNTS = """
 import itertools, os, time
@@ -87,16 +87,20 @@ def test_kernels_outlive_their_gateway_and_the_next_one_finds_them(own_machine, 
 
 def test_a_gateway_that_finds_a_silent_kernel_leaves_it_its_gpu_and_takes_it_over_once_it_answers(own_machine):
     gateway = Gateway(own_machine)
-    kernel = gateway.kernel()
+    notebook = {"path": "a.ipynb", "type": "notebook", "kernel": {"name": "elastic"}}
+    session = gateway.call("POST", "/api/sessions", json=notebook).json()
+    kernel = Kernel(gateway, session["kernel"]["id"])
     kernel.open().run(GPU + "v = 1")
     [supervisor] = own_machine.supervisors()
     gateway.stop(signal.SIGKILL)
     os.kill(supervisor["pid"], signal.SIGSTOP)
     try:
         gateway.start()
-        assert kernel.state == "404"
-        asked = gateway.call("POST", "/api/sessions", json={"path": "a", "type": "notebook", "kernel": {"id": kernel.id}})
-        assert asked.status_code == 201
+        assert kernel.state == "unknown"
+        assert [each["id"] for each in gateway.call("GET", "/api/sessions").json()] == [session["id"]], "the notebook stays"
+        assert kernel.call("POST", "/restart").json()["reason"] == "supervisor_lost"
+        early = kernel.open()
+        said = early.begin("print(v + 1)")
         other = gateway.kernel().open()
         waits = other.begin(GPU + "print('mine')")
         whose = f"process {supervisor['pid']}"
@@ -105,10 +109,35 @@ def test_a_gateway_that_finds_a_silent_kernel_leaves_it_its_gpu_and_takes_it_ove
         os.kill(supervisor["pid"], signal.SIGCONT)
     try:
         until(lambda: kernel.state == "idle")
+        assert early.finish(said).out == "2\n"
+        assert gateway.call("POST", "/api/sessions", json=notebook).json()["id"] == session["id"]
         assert kernel.open().run("print(v)").out == "1\n"
         assert other.finish(waits).out == "mine\n"
         assert kernel.call("DELETE").status_code == 204
         until(lambda: kernel.id not in [each["kernel_id"] for each in own_machine.supervisors()])
+    finally:
+        end(gateway)
+
+
+@pytest.mark.parametrize("by", ["its process", "delete"])
+def test_a_kernel_that_ends_before_it_ever_answered_is_gone_for_its_notebook_too(own_machine, by):
+    gateway = Gateway(own_machine)
+    session = gateway.call("POST", "/api/sessions", json={"path": "a", "type": "notebook", "kernel": {"name": "elastic"}}).json()
+    kernel = Kernel(gateway, session["kernel"]["id"])
+    kernel.open().run("1")
+    [supervisor] = own_machine.supervisors()
+    gateway.stop(signal.SIGKILL)
+    os.kill(supervisor["pid"], signal.SIGSTOP)
+    try:
+        gateway.start()
+        browser = kernel.open()
+        if by == "delete":
+            assert kernel.call("DELETE").status_code == 204
+        else:
+            os.kill(supervisor["pid"], signal.SIGKILL)
+        assert browser.until_closed()[0] == ws.CLOSE_KERNEL_GONE
+        assert kernel.state == "404" and gateway.call("GET", "/api/sessions").json() == []
+        until(lambda: not own_machine.supervisors())
     finally:
         end(gateway)
 
@@ -151,6 +180,25 @@ def test_what_a_kernel_leaves_running_is_off_its_gpu_before_another_gets_it(gate
     finally:
         for kernel in (one, two):
             kernel.call("DELETE")
+
+
+def test_what_a_kernel_left_whose_supervisor_and_gateway_were_killed_is_ended_by_whoever_gets_its_gpu(own_machine):
+    own_machine.configure(
+        ElasticGateway={"simulated_gpus": 1}, Leases={"min_hold": 0.0}, LocalBackend={"lock_dir": str(own_machine.root / "locks")}
+    )
+    first = Gateway(own_machine)
+    file = str(own_machine.root / "witness")
+    assert first.kernel().open().run(GPU + LEAVES.format(file=file, seconds=0)).out == "left\n"
+    [supervisor] = own_machine.supervisors()
+    first.stop(signal.SIGKILL)
+    os.kill(supervisor["pid"], signal.SIGKILL)
+    second = Gateway(own_machine, f"LocalBackend.runtime_dir={own_machine.root / 'r2'}")
+    try:
+        assert second.kernel().open().run(GPU + TRIES.format(file=file)).out == "alone\n"
+    finally:
+        end(second)
+        first.start()  # and clears away what is left of its own
+        end(first)
 
 
 def test_a_kernel_whose_folder_was_removed_ends_once_nobody_can_reach_it(own_machine):

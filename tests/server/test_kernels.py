@@ -139,7 +139,7 @@ def adopted(tell: Any, **state: Any) -> None:
         await link.open(["owner"])
         found = ElasticMappingKernelManager(connection_dir=os.environ["JUPYTER_RUNTIME_DIR"])
         found.elastic_broker = SimpleNamespace(links={supervisor.kernel_id: link}, owner="gateway", backend=None)
-        found.adopt(supervisor, link)
+        found.adopt(link)
         await tell(found, found.get_kernel(supervisor.kernel_id), supervisor)
         found.detach_all()
         link.close()
