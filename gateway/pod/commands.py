@@ -45,6 +45,8 @@ def call(proxy: Proxy, asked: dict[str, Any]) -> dict[str, Any]:
         proxy.interrupt() if signum == SIGINT else proxy.signal(signum, ends=signum in (SIGKILL, SIGTERM))
     elif do == "respawn":
         proxy.respawn(asked.get("argv"), asked.get("env"), asked.get("cwd"))
+    elif do == "ends":
+        proxy.ends(float(asked["within"]))
     elif do == "shutdown":
         proxy.end(float(asked["grace"])) if "grace" in asked else proxy.end()
     elif do == "hold":

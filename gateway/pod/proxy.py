@@ -128,6 +128,12 @@ class Proxy:
         self.apply(self.gate.gone("The kernel was told to end (SIGTERM). What was in its memory is gone.", asked=False))
         self.end()
 
+    def ends(self, within: float) -> None:
+        """Whoever owns the kernel has begun to end it, and may be killed before it is through with that."""
+        self.state.ending = True
+        self.reactor.call_later(within, self.end)
+        self.changed()
+
     def end(self, grace: float = GRACE) -> None:
         """End the kernel, politely for ``grace`` seconds, and then this process."""
         if self._ending:

@@ -139,7 +139,8 @@ class KernelState(_Json):
     """A supervisor's whole word on itself, sent on each change. Level, not edge: the newest one says everything."""
 
     kernel_id: str = ""
-    execution_state: str = "starting"  # starting, idle, busy, restarting, dead: what front ends are shown
+    execution_state: str = "starting"  # starting, idle, busy, restarting, terminating, dead: what front ends are shown
+    ending: bool = False  # its owner has begun to end it for good
     idle_seconds: float = 0.0  # since the last activity of a user
     alive: bool = False  # the kernel process exists
     ready: bool = False  # it has answered kernel_info once since it was (re)started

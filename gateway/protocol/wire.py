@@ -14,7 +14,8 @@ ack        session, n (everything up to n has arrived)
 in         session, channel, m (the client's own number, None: none), parts
 order      do ("grant" gpus visible devices | "park" why | "queue" position of holders expected | "deny" reason message),
            epoch [generation, count]; devices: what CUDA knows the gpus as, where that isn't what the broker's book calls them
-call       id, do ("signal" signum | "respawn" argv env cwd | "shutdown" grace | "hold" seconds | "release"), answered by ``answer``
+call       id, do ("signal" signum | "respawn" argv env cwd | "ends" within | "shutdown" grace | "hold" seconds | "release"), answered by
+           ``answer``; ends: its owner is about to end it, and where that hasn't come within so many seconds it ends by itself
 told       id, answer (of an ``ask``: ok and its fields, or message and reason)
 ping       answered by ``pong``
 bye        this dialer hangs up; its sessions count as absent

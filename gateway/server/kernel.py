@@ -19,7 +19,7 @@ from jupyter_server._tz import utcnow
 from jupyter_server.services.kernels.kernelmanager import ServerKernelManager, emit_kernel_action_event
 from traitlets import Type, default
 
-from ..protocol.errors import ElasticError, KernelDied, LaunchError, LaunchTimeout, SupervisorLost, cause
+from ..protocol.errors import BadRequest, ElasticError, KernelDied, LaunchError, LaunchTimeout, SupervisorLost, cause
 from ..protocol.model import KernelState
 from ..protocol.websocket import CLOSE_KERNEL_GONE
 from ..protocol.wire import Part
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .connection import ElasticWebsocketConnection
 
 SIGINT, SIGTERM, SIGKILL = 2, 15, 9
+END_SECONDS = 20.0  # beside the grace, for all steps of a kernel's end
 MOST_KEPT = 32  # browsers that left before the kernel was up, each with what one may send that early
 UNKNOWN = "unknown"  # execution state of one that was found and hasn't answered yet
 OURS = "gateway"  # the session under which the gateway itself speaks to a kernel
@@ -81,6 +82,7 @@ class ElasticKernelManager(ServerKernelManager):
         self._early: list[tuple[str, list[tuple[str, list[Part], int | None]], bool]] = []  # of browsers that have left
         self._deaf: list[Callable[[], None]] = []  # what ends our listening to the link
         self._worked = False  # the process that runs now (or ran last) has answered once
+        self._resumed: asyncio.Task[None] | None = None  # a restart that the gateway before us had begun
         self._found = True  # it was started here, or has answered since it was taken over
 
     @property
@@ -154,9 +156,13 @@ class ElasticKernelManager(ServerKernelManager):
         if self._restarter is not None:
             self._restarter.cancel()
         self.close_websockets(CLOSE_KERNEL_GONE, self.farewell, dead=True)
+        if self._resumed is not None:
+            self._resumed.cancel()
         if self.provisioner is not None:
             try:
-                await self._end_process(0.0 if now else self.shutdown_wait_time, restart=False)
+                grace = 0.0 if now else self.shutdown_wait_time
+                await self._tell_end(grace)
+                await self._end_process(grace, restart=False)
             except ElasticError as exc:
                 self.log.warning("Kernel %s could not be asked to end, and is ended all the same: %s", self.kernel_id, exc)
             finally:
@@ -192,7 +198,8 @@ class ElasticKernelManager(ServerKernelManager):
         self.provisioner.adopt(link)
         self.load_connection_info({**supervisor.connection, "key": supervisor.key})  # type: ignore[typeddict-item]
         self.write_connection_file()
-        self.execution_state, self.reason, self._found = UNKNOWN, link.silence, False
+        self.execution_state, self._found = UNKNOWN, False
+        self.waits(link.silence)
         self.ready.set_result(None)
         self.start_restarter()
         self._use_link(link)
@@ -334,6 +341,14 @@ class ElasticKernelManager(ServerKernelManager):
         config = stanza.get("config") or {} if stanza.get("provisioner_name") == "elastic-provisioner" else {}
         return ElasticProvisioner(kernel_id=self.kernel_id, kernel_spec=self.kernel_spec, parent=self, **config)
 
+    async def _tell_end(self, grace: float) -> None:
+        """Should this gateway be killed halfway, the next one, or else the supervisor, does the rest."""
+        if self.link is not None and self.link.connected:
+            try:
+                await self.link.call("ends", within=grace + END_SECONDS)
+            except BadRequest:
+                pass  # an older supervisor
+
     async def _end_process(self, grace: float, restart: bool) -> None:
         """End the kernel process and leave its supervisor: asked, then told, then killed."""
         link = self.link
@@ -403,13 +418,19 @@ class ElasticKernelManager(ServerKernelManager):
     def _take_over(self, state: KernelState) -> None:
         """The first word of a kernel that was there before this gateway."""
         self._found, self._worked = True, state.ready
-        if state.alive:
-            self.reason = ""
-        elif state.execution_state == "restarting":  # the gateway before us ended in the middle of a restart that was asked for
-            self._worked = True
-            self._died()
-        else:
+        self.waits("")
+        if state.ending:  # the gateway before us was killed in the middle of that, or of a restart
+            self.parent.finish_end(self.kernel_id)
+        elif state.execution_state == "restarting":
+            self._resumed = asyncio.create_task(self._finish_restart())
+        elif not state.alive:
             self._give_up(KernelDied(state.reason or "The kernel process has ended."))
+
+    async def _finish_restart(self) -> None:
+        try:
+            await self.restart_kernel()
+        except ElasticError as exc:  # its browsers have been told
+            self.log.error("Kernel %s could not be restarted: %s", self.kernel_id, exc)
 
     def _on_lost(self, link: KernelLink, reason: str) -> None:
         """The supervisor is gone, and its kernel with it."""

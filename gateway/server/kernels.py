@@ -60,6 +60,7 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._starts = {}
+        self._ends: set[asyncio.Task[None]] = set()  # of kernels whose end an earlier gateway had begun
         self._ending: Counter[str] = Counter()  # ids of kernels that are being ended, which nobody finds again
         self.broker_is_up = asyncio.Event()
         self.broker_is_up.set()
@@ -164,6 +165,12 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         kernel.close_websockets(CLOSE_KERNEL_GONE, why, dead=True)
         kernel.cleanup_connection_file()
         self.log.info("Kernel %s has ended: %s", kernel_id, why)
+
+    def finish_end(self, kernel_id: str) -> None:
+        """An earlier gateway had begun to end it."""
+        task = asyncio.create_task(self.shutdown_kernel(kernel_id, now=True))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
 
     async def shutdown_kernel(self, kernel_id: str, now: bool = False, restart: bool = False) -> None:  # type: ignore[override]
         """Gone for everybody at once; returns when process and supervisor have ended. A start is cancelled."""

@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import requests
 
 from gateway.backends.processes import started
 from gateway.protocol import websocket as ws
@@ -138,6 +141,47 @@ def test_a_kernel_that_ends_before_it_ever_answered_is_gone_for_its_notebook_too
         assert browser.until_closed()[0] == ws.CLOSE_KERNEL_GONE
         assert kernel.state == "404" and gateway.call("GET", "/api/sessions").json() == []
         until(lambda: not own_machine.supervisors())
+    finally:
+        end(gateway)
+
+
+SLOW_END = """
+import atexit, os, time
+def slow():
+    open({flag!r}, 'w').close()
+    while os.path.exists({flag!r}):
+        time.sleep(.05)
+atexit.register(slow)
+v = 1
+"""
+
+
+@pytest.mark.parametrize("begun", ["DELETE", "POST"])
+@pytest.mark.parametrize("ended", ["", "before the next gateway"])
+def test_what_a_killed_gateway_had_begun_the_next_one_finishes(own_machine, begun, ended):
+    gateway = Gateway(own_machine)
+    kernel, flag = gateway.kernel(), own_machine.root / "flag"
+    kernel.open().run(SLOW_END.format(flag=str(flag)))
+
+    def ask() -> None:
+        with suppress(requests.ConnectionError):
+            kernel.call(begun, "/restart" if begun == "POST" else "")
+
+    threading.Thread(target=ask, daemon=True).start()
+    until(flag.exists)
+    gateway.stop(signal.SIGKILL)
+    if ended:
+        [supervisor] = own_machine.supervisors()
+        flag.unlink()
+        until(lambda: not Path(f"/proc/{supervisor['pid']}/task/{supervisor['pid']}/children").read_text())
+    gateway.start()
+    try:
+        flag.unlink(missing_ok=True)
+        if begun == "DELETE":
+            until(lambda: kernel.state == "404" and not own_machine.supervisors())
+        else:
+            until(lambda: kernel.state == "idle")
+            assert kernel.open().run("print('v' in globals())").out == "False\n"
     finally:
         end(gateway)
 
