@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.machine import Machine
-from tests.integration.serving import Gateway
+from tests.integration.serving import Gateway, end
 
 DIES = {"display_name": "dies", "language": "python", "argv": ["python", "-c", "import sys; sys.exit('no such licence')"], "metadata": {}}
 
@@ -37,5 +37,12 @@ def gateway(gateway_machine: Machine) -> Iterator[Gateway]:
     )
     yield found
     if found.process.poll() is None:
-        found.call("POST", "/api/shutdown", json={"kernels": True})
-        found.process.wait(60)
+        end(found)
+
+
+@pytest.fixture
+def own_machine() -> Iterator[Machine]:
+    """For tests that kill what others would need."""
+    machine = Machine(Path(tempfile.mkdtemp(prefix="eg", dir="/tmp")))
+    yield machine
+    machine.clean()

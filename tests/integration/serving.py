@@ -262,6 +262,12 @@ class Browser:
             self.socket.close(timeout=0)
 
 
+def end(gateway: Gateway) -> None:
+    """With all of its kernels."""
+    gateway.call("POST", "/api/shutdown", json={"kernels": True})
+    gateway.process.wait(PATIENCE)
+
+
 def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

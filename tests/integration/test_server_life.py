@@ -7,20 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import requests
 
 from gateway.backends.processes import started
 from gateway.protocol import websocket as ws
 from tests.integration.machine import PATIENCE, Machine, until
-from tests.integration.serving import GPU, Gateway, Kernel, free_port
+from tests.integration.serving import GPU, Gateway, end, free_port
 
 COUNTS = """
 import itertools, os, time
@@ -31,18 +26,6 @@ for i in itertools.count():
         break
 late = 'done'
 """
-
-
-@pytest.fixture
-def own_machine() -> Iterator[Machine]:
-    machine = Machine(Path(tempfile.mkdtemp(prefix="eg", dir="/tmp")))
-    yield machine
-    machine.clean()
-
-
-def end(gateway: Gateway) -> None:
-    gateway.call("POST", "/api/shutdown", json={"kernels": True})
-    gateway.process.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
@@ -86,163 +69,6 @@ def test_kernels_outlive_their_gateway_and_the_next_one_finds_them(own_machine, 
     finally:
         end(gateway)
     until(lambda: own_machine.supervisors() == [])
-
-
-def test_a_gateway_that_finds_a_silent_kernel_leaves_it_its_gpu_and_takes_it_over_once_it_answers(own_machine):
-    gateway = Gateway(own_machine)
-    notebook = {"path": "a.ipynb", "type": "notebook", "kernel": {"name": "elastic"}}
-    session = gateway.call("POST", "/api/sessions", json=notebook).json()
-    kernel = Kernel(gateway, session["kernel"]["id"])
-    kernel.open().run(GPU + "v = 1")
-    [supervisor] = own_machine.supervisors()
-    gateway.stop(signal.SIGKILL)
-    os.kill(supervisor["pid"], signal.SIGSTOP)
-    try:
-        gateway.start()
-        assert kernel.state == "unknown"
-        assert [each["id"] for each in gateway.call("GET", "/api/sessions").json()] == [session["id"]], "the notebook stays"
-        assert kernel.call("POST", "/restart").json()["reason"] == "supervisor_lost"
-        early = kernel.open()
-        said = early.begin("print(v + 1)")
-        other = gateway.kernel().open()
-        waits = other.begin(GPU + "print('mine')")
-        whose = f"process {supervisor['pid']}"
-        other.wait(lambda m: m["parent"] == waits and whose in json.dumps(m["content"]))
-    finally:
-        os.kill(supervisor["pid"], signal.SIGCONT)
-    try:
-        until(lambda: kernel.state == "idle")
-        assert early.finish(said).out == "2\n"
-        assert gateway.call("POST", "/api/sessions", json=notebook).json()["id"] == session["id"]
-        assert kernel.open().run("print(v)").out == "1\n"
-        assert other.finish(waits).out == "mine\n"
-        assert kernel.call("DELETE").status_code == 204
-        until(lambda: kernel.id not in [each["kernel_id"] for each in own_machine.supervisors()])
-    finally:
-        end(gateway)
-
-
-@pytest.mark.parametrize("by", ["its process", "delete"])
-def test_a_kernel_that_ends_before_it_ever_answered_is_gone_for_its_notebook_too(own_machine, by):
-    gateway = Gateway(own_machine)
-    session = gateway.call("POST", "/api/sessions", json={"path": "a", "type": "notebook", "kernel": {"name": "elastic"}}).json()
-    kernel = Kernel(gateway, session["kernel"]["id"])
-    kernel.open().run("1")
-    [supervisor] = own_machine.supervisors()
-    gateway.stop(signal.SIGKILL)
-    os.kill(supervisor["pid"], signal.SIGSTOP)
-    try:
-        gateway.start()
-        browser = kernel.open()
-        if by == "delete":
-            assert kernel.call("DELETE").status_code == 204
-        else:
-            os.kill(supervisor["pid"], signal.SIGKILL)
-        assert browser.until_closed()[0] == ws.CLOSE_KERNEL_GONE
-        assert kernel.state == "404" and gateway.call("GET", "/api/sessions").json() == []
-        until(lambda: not own_machine.supervisors())
-    finally:
-        end(gateway)
-
-
-SLOW_END = """
-import atexit, os, time
-def slow():
-    open({flag!r}, 'w').close()
-    while os.path.exists({flag!r}):
-        time.sleep(.05)
-atexit.register(slow)
-v = 1
-"""
-
-
-@pytest.mark.parametrize("begun", ["DELETE", "POST"])
-@pytest.mark.parametrize("ended", ["", "before the next gateway"])
-def test_what_a_killed_gateway_had_begun_the_next_one_finishes(own_machine, begun, ended):
-    gateway = Gateway(own_machine)
-    kernel, flag = gateway.kernel(), own_machine.root / "flag"
-    kernel.open().run(SLOW_END.format(flag=str(flag)))
-
-    def ask() -> None:
-        with suppress(requests.ConnectionError):
-            kernel.call(begun, "/restart" if begun == "POST" else "")
-
-    threading.Thread(target=ask, daemon=True).start()
-    until(flag.exists)
-    gateway.stop(signal.SIGKILL)
-    if ended:
-        [supervisor] = own_machine.supervisors()
-        flag.unlink()
-        until(lambda: not Path(f"/proc/{supervisor['pid']}/task/{supervisor['pid']}/children").read_text())
-    gateway.start()
-    try:
-        flag.unlink(missing_ok=True)
-        if begun == "DELETE":
-            until(lambda: kernel.state == "404" and not own_machine.supervisors())
-        else:
-            until(lambda: kernel.state == "idle")
-            assert kernel.open().run("print('v' in globals())").out == "False\n"
-    finally:
-        end(gateway)
-
-
-LEAVES = """
-import subprocess, sys
-code = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); time.sleep(60)"
-left = subprocess.Popen([sys.executable, '-c', code, {file!r}], stdout=subprocess.PIPE, start_new_session=True)
-left.stdout.readline()
-print('left', flush=True)
-import time; time.sleep({seconds})
-"""
-TRIES = "import fcntl; f = open({file!r}, 'w'); fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB); print('alone')"
-
-
-@pytest.mark.parametrize("end_of", ["supervisor", "kernel", "restart", "delete"])
-def test_what_a_kernel_leaves_running_is_off_its_gpu_before_another_gets_it(gateway, gateway_machine, end_of):
-    file = str(gateway_machine.root / f"witness-{end_of}")
-    one, two = gateway.kernel(), gateway.kernel()
-    try:
-        browser, other = one.open(), two.open()
-        other.run("1")
-        cell = browser.begin(GPU + LEAVES.format(file=file, seconds=0 if end_of == "delete" else 60))
-        browser.wait(lambda m: m["parent"] == cell and m["type"] == "stream")
-        waits = other.begin(GPU + TRIES.format(file=file)) if end_of != "delete" else ""
-        [pids] = [(each["pid"], one.id) for each in gateway_machine.supervisors() if each["kernel_id"] == one.id]
-        if end_of == "supervisor":
-            os.kill(pids[0], signal.SIGKILL)
-        elif end_of == "kernel":
-            kernel_pid = next(int(each) for each in Path(f"/proc/{pids[0]}/task/{pids[0]}/children").read_text().split())
-            os.kill(kernel_pid, signal.SIGKILL)
-        elif end_of == "restart":
-            one.call("POST", "/restart")
-        else:
-            browser.finish(cell)
-            one.call("DELETE")
-            waits = other.begin(GPU + TRIES.format(file=file))
-        done = other.finish(waits)
-        assert done.out == "alone\n", done
-    finally:
-        for kernel in (one, two):
-            kernel.call("DELETE")
-
-
-def test_what_a_kernel_left_whose_supervisor_and_gateway_were_killed_is_ended_by_whoever_gets_its_gpu(own_machine):
-    own_machine.configure(
-        ElasticGateway={"simulated_gpus": 1}, Leases={"min_hold": 0.0}, LocalBackend={"lock_dir": str(own_machine.root / "locks")}
-    )
-    first = Gateway(own_machine)
-    file = str(own_machine.root / "witness")
-    assert first.kernel().open().run(GPU + LEAVES.format(file=file, seconds=0)).out == "left\n"
-    [supervisor] = own_machine.supervisors()
-    first.stop(signal.SIGKILL)
-    os.kill(supervisor["pid"], signal.SIGKILL)
-    second = Gateway(own_machine, f"LocalBackend.runtime_dir={own_machine.root / 'r2'}")
-    try:
-        assert second.kernel().open().run(GPU + TRIES.format(file=file)).out == "alone\n"
-    finally:
-        end(second)
-        first.start()  # and clears away what is left of its own
-        end(first)
 
 
 def test_a_kernel_whose_folder_was_removed_ends_once_nobody_can_reach_it(own_machine):
