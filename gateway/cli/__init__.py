@@ -26,10 +26,11 @@ COMMANDS = {
     "policy": "show the lease policy, or change it while the gateway runs",
     "kernelspecs": "the kernels that the gateway offers, with their GPUs and profile",
     "doctor": "what this machine can do for a kernel's GPU state, tried where there is a GPU",
+    "replay": "what other lease rules would have cost and saved, played on a recorded or synthetic workload",
     "shutdown": "stop the gateway; with --kernels its kernels too, also those of one that has gone",
     "broker": "lease GPUs to processes that use no gateway (starts by itself when needed)",
 }
-LATER = ("usage", "replay")
+LATER = ("usage",)
 BAD_USAGE = 2
 
 

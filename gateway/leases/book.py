@@ -117,7 +117,8 @@ class Book(Ledger):
                 if at <= now:
                     self._park(record, why, now)
                     continue
-                self._stir(record)
+                if self._places or not record.fixed:
+                    self._stir(record)
             elif self._places:
                 self._stir(record)
             self.timers.set(record.kernel_id, at)

@@ -60,6 +60,10 @@ class Devices:
         """No GPU was ever seen there: nothing to lease."""
         return not self._nodes[node]
 
+    def size(self, node: str) -> int:
+        """How many GPUs of the node may be had, now or later."""
+        return sum(self._possible(uuid) for uuid in self._nodes[node])
+
     def usable(self, uuid: str) -> bool:
         return uuid in self.gpus and uuid not in self.lost
 
