@@ -19,12 +19,12 @@ class Names(NamedTuple):
 
 
 def names(tree: ast.Module, flags: int) -> Names:
-    """``flags`` as for ``compile``."""
+    """``flags`` as for ``compile``; ``await`` at the top is allowed anyway."""
     reads: dict[str, None] = {}
     writes: set[str] = set()
     sure: set[str] = set()
     for statement in tree.body:
-        code = compile(ast.Module([statement], []), "<cell>", "exec", flags, dont_inherit=True)
+        code = compile(ast.Module([statement], []), "<cell>", "exec", flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         read, written = _of_code(code)
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not statement.decorator_list:
             sure.add(statement.name)  # its body runs when the name is there

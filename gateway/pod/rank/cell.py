@@ -68,6 +68,7 @@ class Cell:
         self._header, self._local_rank = header, local_rank
         self._device: Any = None
         self._injected: dict[str, Any] = {}
+        self._display: Optional[Display] = None
         sys.path.extend(entry for entry in header["path"] if entry not in sys.path and os.path.isdir(entry))
         for name, text in header["files"].items():
             remember(name, text)
@@ -111,11 +112,10 @@ class Cell:
             self._injected.setdefault("device", self.device())
         try:
             statements, last = self.source.compile()
-            shown = Display(self.namespace, show)
-            self._injected.update(shown.names)
+            self._display = Display(self.namespace, show)
             self.namespace.update(self._injected)
-            shown.prepare(self.source.text)
-            execute(statements, last, self.namespace, shown)
+            self._display.prepare(self.source.text)
+            execute(statements, last, self.namespace, self._display)
         except SystemExit as exc:
             return None if exc.code in (None, 0) else self._failed(exc)
         except BaseException as exc:
@@ -164,7 +164,7 @@ class Cell:
 
     def _assigned(self, out: Optional[Sequence[str]], skipped: dict[str, str]) -> list[tuple[str, Any]]:
         """What names are bound to now and were not before, however the cell did it."""
-        before = {**self._came, **self._injected}
+        before = {**self._came, **(self._display.names if self._display else {}), **self._injected}
         missing = object()
         if out is not None:
             skipped.update((name, "the cell didn't make it") for name in out if name not in self.namespace)

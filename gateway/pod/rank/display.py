@@ -26,12 +26,13 @@ METHODS = {
 
 
 class Display:
-    """Called with values. ``names`` are what the namespace gets."""
+    """Called with values. ``names`` are what the namespace got from here; more come if IPython itself is started."""
 
     def __init__(self, namespace: dict[str, Any], show: Optional[Show]) -> None:
         self._show = show or print_text
-        self._shell = Shell(namespace, self._show)
-        self.names: dict[str, Any] = {"display": self, "get_ipython": self._shell.itself}
+        self.names: dict[str, Any] = {"display": self}
+        self._shell = Shell(namespace, self._show, self.names)
+        namespace.update(self.names)
 
     def __call__(self, *values: Any, **_: Any) -> None:
         for value in values:
@@ -40,7 +41,7 @@ class Display:
     def prepare(self, source: str) -> None:
         """Before a cell that speaks of IPython itself."""
         if "IPython" in source:
-            self.names.update(self._shell.start())
+            self._shell.start()
 
 
 def print_text(data: dict[str, Any], _metadata: dict[str, Any]) -> None:

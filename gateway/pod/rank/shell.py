@@ -18,9 +18,15 @@ _VARIABLE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|\$(\w+)")
 class Shell:
     """What IPython's own shell can do, IPython's own shell does, once it is asked for."""
 
-    def __init__(self, namespace: dict[str, Any], show: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
-        self._namespace, self._show = namespace, show
+    def __init__(self, namespace: dict[str, Any], show: Callable[[dict[str, Any], dict[str, Any]], None], names: dict[str, Any]) -> None:
+        """``names`` gets what this puts into ``namespace``."""
+        self._namespace, self._show, self._names = namespace, show, names
         self._real: Any = None
+        self._put(get_ipython=self.itself)
+
+    def _put(self, **names: Any) -> None:
+        self._namespace.update(names)
+        self._names.update(names)
 
     def itself(self) -> "Shell":
         return self
@@ -28,23 +34,23 @@ class Shell:
     def system(self, command: str) -> None:
         """``!command``; what it writes is the rank's output."""
         sys.stdout.flush()
-        self._namespace["_exit_code"] = subprocess.run(self._expanded(command), shell=True).returncode
+        self._put(_exit_code=subprocess.run(self._expanded(command), shell=True).returncode)
 
     def getoutput(self, command: str) -> list[str]:
         """``lines = !command``"""
         done = subprocess.run(self._expanded(command), shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self._namespace["_exit_code"] = done.returncode
+        self._put(_exit_code=done.returncode)
         return done.stdout.splitlines()
 
-    def start(self) -> dict[str, Any]:
-        """IPython where the image has it. Returns the names that it put into the namespace."""
+    def start(self) -> None:
+        """IPython, where the image has it."""
         if self._real is not None or importlib.util.find_spec("IPython") is None:
-            return {}
+            return
         before = dict(self._namespace)
         self._real = importlib.import_module("IPython.core.interactiveshell").InteractiveShell.instance(user_ns=self._namespace)
         self._real.display_pub.publish = lambda data, metadata=None, **_: self._show(data, metadata or {})
-        self._namespace["get_ipython"] = self.itself
-        return {name: value for name, value in self._namespace.items() if name not in before}
+        self._put(**{name: value for name, value in self._namespace.items() if name not in before})
+        self._put(get_ipython=self.itself)
 
     def __getattr__(self, name: str) -> Any:
         self.start()

@@ -6,6 +6,7 @@ Run as a module it is that process: length and pickle in by standard input, leng
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import pickle
 import struct
@@ -31,9 +32,10 @@ class Answer(NamedTuple):
 class Ranks:
     """Close it when done."""
 
-    def __init__(self, python: str = sys.executable, env: dict[str, str] | None = None) -> None:
-        argv = [python, "-m", "tests.magics.capture.elsewhere"]
-        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=env)
+    def __init__(self, *preload: str) -> None:
+        """``preload``: modules that take long to import."""
+        argv = [sys.executable, "-m", "tests.magics.capture.elsewhere", *preload]
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
 
     def run(self, blobs: list[Any], names: dict[str, Any] | None = None, **returning: Any) -> Answer:
         assert self._process.stdin and self._process.stdout
@@ -73,7 +75,8 @@ def one(blobs: list[bytes], names: dict[str, Any], returning: dict[str, Any]) ->
 
 
 def serve() -> None:
-    import gateway.pod.rank  # noqa: F401  # so that each fork has it already
+    for module in ("gateway.pod.rank", *sys.argv[1:]):
+        importlib.import_module(module)  # so that each fork has it already
 
     source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     while True:
