@@ -41,6 +41,13 @@ CASES = {
     "X08": "forged call-backs",
     "N01": "a batch run whose kernel dies",
     "N03": "jupyter console --existing",
+    "D01": "a cell on many workers uses what the notebook defines",
+    "D03": "and very large variables",
+    "D04": "one worker fails while the others wait",
+    "D06": "Stop during a cell on many workers, and again at once",
+    "D08": "many workers print at once",
+    "D11": "syntax errors, await and return in a cell on many workers",
+    "D13": "versions differ between kernel and workers",
 }
 
 

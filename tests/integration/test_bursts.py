@@ -46,6 +46,7 @@ def test_what_a_cell_changes_is_changed_in_place(browser):
     assert browser.run("print(alias, alias is history)").out == "[1, 2] True\n"
 
 
+@pytest.mark.case("D04")
 def test_the_real_exception_of_a_rank_is_raised_and_the_others_are_ended(browser):
     body = "import time\nprint('before', RANK, flush=True)\ntime.sleep(1)\nif RANK == 1:\n    raise ValueError('qa-boom')\ntime.sleep(600)"
     running, queued = browser.begin(distributed(body)), browser.begin("print('must not run')")
@@ -65,6 +66,7 @@ def test_a_rank_that_just_exits_is_told_with_its_code(browser):
     assert "rank 1 ended with exit code 3" in cell.evalue
 
 
+@pytest.mark.case("D11")
 def test_a_mistake_in_the_cell_is_found_before_a_worker_starts(gateway, browser):
     before = len(gateway.call("GET", "/api/bursts").json()["bursts"])
     for body in ("ok = 1\nx = (", "return 5", "if 1:\nx = 2"):
@@ -92,6 +94,7 @@ def test_what_can_t_be_is_refused_with_what_can(browser, words, told):
     assert told in said + str([m["content"] for m in browser.messages if m["parent"] == running])
 
 
+@pytest.mark.case("D06")
 def test_the_stop_button_ends_every_worker(kernel, browser, tmp_path):
     body = f"import os, time, pathlib\npathlib.Path({str(tmp_path)!r}, str(RANK)).write_text(str(os.getpid()))\ntime.sleep(600)"
     running = browser.begin(distributed(body))
@@ -103,6 +106,7 @@ def test_the_stop_button_ends_every_worker(kernel, browser, tmp_path):
     assert browser.run("print('goes on')").out == "goes on\n"
 
 
+@pytest.mark.case("D08")
 def test_every_line_of_every_rank_is_whole_and_in_order(browser):
     body = """
         import os, sys

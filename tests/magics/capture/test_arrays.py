@@ -18,6 +18,7 @@ def test_an_array_is_packed_as_it_lies_there(notebook):
     assert {notebook[name].__array_interface__["data"][0] for name in "af"} <= addresses
 
 
+@pytest.mark.case("D03")
 def test_a_gigabyte_of_bytes_is_not_copied_either(notebook):
     notebook.here("b = bytes(5_000_000)")
     capsule = notebook.pack("b")

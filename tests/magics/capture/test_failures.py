@@ -29,6 +29,7 @@ def shown(error: BaseException) -> str:
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))
 
 
+@pytest.mark.case("D01")
 def test_the_exception_is_the_notebooks_own_class_with_all_it_carries(notebook):
     notebook.here(ODD)
     error = failing(notebook, "boom('left')")
@@ -36,6 +37,7 @@ def test_the_exception_is_the_notebooks_own_class_with_all_it_carries(notebook):
     assert error.rank == 1 and "Odd: left-[2]" in error.rank_traceback
 
 
+@pytest.mark.case("D04")
 def test_the_traceback_shows_the_cells_line_as_in_the_notebook_and_none_of_ours(notebook):
     notebook.here(ODD)
     text = shown(failing(notebook, "x = 1\n\nfor i in range(2):\n    boom(x)"))

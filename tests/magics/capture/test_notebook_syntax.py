@@ -30,6 +30,7 @@ await asyncio.sleep(0, 42)
 """
 
 
+@pytest.mark.case("D11")
 def test_await_works_at_the_top_in_one_event_loop(notebook):
     notebook.there(AWAITING, returning={"out": ["i"]})
     assert notebook.answer.output == "async 1\n" and notebook.answer.shown == [{"text/plain": "42"}] and notebook["i"] == 1
@@ -49,15 +50,18 @@ def test_the_last_expression_is_shown_unless_a_semicolon_ends_it(notebook):
 
 
 @pytest.mark.parametrize("source", ["", "# nothing", "def lonely(): return 1", "a = 1\r\nb = a\r\n", "if 1:\n\tx = 2"])
+@pytest.mark.case("D11")
 def test_cells_of_every_form_run(notebook, source):
     notebook.there(source)
 
 
+@pytest.mark.case("D11")
 def test_strings_of_several_lines_stay_as_they_are(notebook):
     notebook.there('s = """a\n  b\n\tc\n"""')
     assert notebook["s"] == "a\n  b\n\tc\n"
 
 
+@pytest.mark.case("D11")
 def test_names_are_the_modules_own(notebook):
     notebook.there("class Q: pass\ndef deco(f): return f\n@deco\ndef h(): return z\nz = 4\nr = h(), [z for _ in range(1)], __name__")
     assert notebook["r"] == (4, [4], "__main__")

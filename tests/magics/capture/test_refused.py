@@ -62,6 +62,7 @@ def test_what_the_cell_assigns_itself_is_left_out_with_a_warning(notebook):
     assert notebook["n"] == "" and not notebook["f"].closed
 
 
+@pytest.mark.case("D11")
 def test_a_syntax_error_has_the_notebooks_line(notebook):
     for source, line in (("ok = 1\nx = (", 3), ("return 5", 2), ("\n\nif 1:\nx = 2", 5), ("x = 1\r\ny = = 2", 3)):
         with pytest.raises(SyntaxError) as told:
@@ -69,6 +70,7 @@ def test_a_syntax_error_has_the_notebooks_line(notebook):
         assert told.value.lineno == line, source
 
 
+@pytest.mark.case("D03")
 def test_a_huge_name_is_told_with_its_size(notebook):
     notebook.here("big = bytes(3_000_000)")
     capsule = notebook.pack("len(big)", warn_bytes=2_000_000)

@@ -163,12 +163,14 @@ def gen(k): yield from range(k)
 """
 
 
+@pytest.mark.case("D01")
 def test_lambdas_recursion_closures_and_generator_functions_work_there(notebook):
     notebook.here(FUNCTIONS)
     notebook.there("r = [g(2), fact(5), local(5), list(gen(3)), sorted([3, 1], key=lambda v: -v + n)]")
     assert notebook["r"] == [17, 120, 120, [0, 1, 2], [3, 1]]
 
 
+@pytest.mark.case("D01")
 def test_what_comes_home_is_an_instance_of_the_notebooks_own_class(notebook):
     notebook.here(
         "from enum import Enum\nclass Color(Enum): RED = 1\nclass A:\n    def hi(self): return 'A'\nclass B(A):\n"
@@ -179,6 +181,7 @@ def test_what_comes_home_is_an_instance_of_the_notebooks_own_class(notebook):
     assert isinstance(notebook["made"][0], notebook["A"]) and type(notebook["made"][1]) is notebook["B"].In
 
 
+@pytest.mark.case("D01")
 def test_a_class_that_is_defined_anew_is_the_one_that_the_next_cell_gets(notebook):
     notebook.here("def f(): return 'old'")
     notebook.there("a = f()")
@@ -244,6 +247,7 @@ def test_out_brings_home_only_what_it_names(notebook):
     assert report.skipped == {"typo": "the cell didn't make it"}
 
 
+@pytest.mark.case("D03")
 def test_results_over_the_limit_are_named_with_their_size(notebook):
     report = notebook.there("small = 1\nlarge = bytes(3_000_000)\nlast = 2", returning={"limit": 1_000_000})
     assert notebook["small"] == 1 and notebook["last"] == 2 and "3 MB" in report.skipped["large"]

@@ -30,17 +30,20 @@ def sent_as(notebook, **facts) -> list[bytes]:
         ({"format": 0}, "format: the notebook has 0"),
     ],
 )
+@pytest.mark.case("D13")
 def test_what_is_known_to_break_is_refused_with_both_sides(notebook, facts, said):
     pytest.importorskip("numpy")
     answer = notebook.ranks.run(sent_as(notebook, **facts))
     assert said in answer.refused and "notebook's own image" in answer.refused
 
 
+@pytest.mark.case("D13")
 def test_it_can_be_tried_in_spite_of_that(notebook):
     answer = notebook.ranks.run(sent_as(notebook, cloudpickle="9.0.0"), strict=False)
     assert answer.back and not answer.refused
 
 
+@pytest.mark.case("D13")
 def test_a_difference_in_the_small_is_only_told(notebook):
     major, minor, _ = sys.version.split()[0].split(".")
     found = versions.differences({**versions.facts([]), "python": f"{major}.{minor}.99"})
