@@ -30,6 +30,7 @@ from .adoption import Adoption
 from .audience import Audience
 from .context import end_context, new_context
 from .desk import Desk
+from .guests import Guests
 from .link import KernelLink
 from .patrol import Patrol, log_failure
 from .questions import Beside, Questions
@@ -85,6 +86,7 @@ class Broker:
         self.on_found: Callable[[KernelLink], None] | None = None  # told of our own kernels, again and again
         self.questions = Questions()
         self.beside: list[Beside] = []  # what begins and ends with it
+        self.guests = Guests(self._tell, lambda call: self._loop.call_soon(call))
         self._dials: dict[str, int] = {}
         self._epoch = 0
         self._patrol = Patrol(self.backend, self.leases, self.book, self._readings, self._who, self._tell, clock, lambda: self.known)
@@ -107,12 +109,13 @@ class Broker:
             self.generation = await self.backend.generation()
             await self.backend.tidy()
             links = await self._dial_all()
-            ours = {uuid for link in links for uuid in link.state.lease.gpus}
+            held = [event for each in self.beside for event in each.held()]
+            ours = {uuid for link in links for uuid in link.state.lease.gpus}.union(*(event.gpus for event in held))
             told = await self._patrol.inventory(ours, {link.kernel_id for link in links})
             self.running = True
             if drained := self.backend.drained:
                 log.warning("drained, so no kernel starts and no GPU is leased there: %s", ", ".join(sorted(drained)))
-            self._take_on(links, [*told, *(events.NodeDrained(node, True) for node in drained)])
+            self._take_on(links, [*told, *held, *(events.NodeDrained(node, True) for node in drained)])
             self.backend.on_foreign = self._foreign_waits
             for each in self.beside:
                 await each.start()
@@ -346,6 +349,7 @@ class Broker:
         for command in commands:
             link, reading = self.links.get(command.kernel_id), self._readings.get(command.kernel_id)
             if link is None or reading is None:
+                self.guests.obey(command)
                 continue
             if isinstance(command, Place):
                 holders = command.holders or tuple(dict.fromkeys(self._patrol.foreign.values()))

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from ..backends.base import Supervisor
+from ..leases.events import KernelSeen
 from ..protocol.errors import BadRequest, ElasticError
 from .link import KernelLink
 
@@ -21,6 +22,9 @@ Answers = Callable[[Supervisor, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 class Beside(Protocol):
     """What works beside a broker for as long as that acts, and answers for it."""
+
+    def held(self) -> list[KernelSeen]:
+        """Guests that have GPUs from before. Called as the broker starts, before it leases anything."""
 
     async def start(self) -> None: ...
 

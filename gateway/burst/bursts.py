@@ -7,6 +7,7 @@ nor look into, what a kernel has packed, and never end a burst because a gateway
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from pathlib import Path
@@ -16,13 +17,15 @@ from traitlets.config import Configurable
 
 from ..backends.base import Supervisor
 from ..broker.broker import Broker
+from ..broker.guests import Guest
+from ..leases.events import KernelSeen, Place
 from ..protocol import burst
-from ..protocol.burst import Plan
 from ..protocol.errors import BadRequest, ElasticError
 from ..settings import Bursts as Settings
 from .engines import engine
 from .launchers import local
-from .record import ENDED, NEW, RUNNING, Folder, Record, checked_name, new_id
+from .plan import checked_request, make_plan
+from .record import ENDED, NEW, RUNNING, WAITING, Folder, Record, checked_name, new_id
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +35,6 @@ PATIENCE = 10.0  # seconds for which a question about new events is left open
 ROUND = 1.0  # seconds between two looks at all bursts
 UNFINISHED = 600.0  # seconds after which one that was created and never started is forgotten
 NO_SUCH = "no_such_burst"  # reason
-_NOT_OURS = ("ELASTIC_SUPERVISOR", "JPY_PARENT_PID", "JPY_SESSION_NAME")  # of the kernel's environment, and nobody else's
 
 
 def host(broker: Broker, parent: Configurable) -> Bursts | None:
@@ -44,22 +46,23 @@ def host(broker: Broker, parent: Configurable) -> Bursts | None:
     places = broker.backend.places
     if places is None:
         return None
-    bursts = Bursts(places.bursts, Settings(parent=parent))
+    bursts = Bursts(places.bursts, Settings(parent=parent), broker)
     broker.questions.answers["burst"] = bursts.answer
     broker.beside.append(bursts)
     return bursts
 
 
 class Bursts:
-    """``root``: the folder of all bursts."""
+    """``root``: the folder of all bursts. ``broker``: it leases their GPUs."""
 
-    def __init__(self, root: Path, settings: Settings) -> None:
-        self._root, self._settings = root, settings
+    def __init__(self, root: Path, settings: Settings, broker: Broker) -> None:
+        self._root, self._settings, self._broker = root, settings, broker
         self._records: dict[str, Record] = {}
         self._round: asyncio.Task[None] | None = None
+        self._lending: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
-        """Find those of an earlier gateway, and look after all from now on."""
+    def held(self) -> list[KernelSeen]:
+        """Find the bursts of an earlier gateway; those that run have their GPUs."""
         for folder in Folder.all(self._root):
             try:
                 record = folder.load()
@@ -68,6 +71,17 @@ class Bursts:
                 folder.remove()
             else:
                 self._records[record.id] = record
+        return [
+            self._broker.guests.hold(self._guest(record), tuple(record.leased))
+            for record in self._records.values()
+            if record.leased and self.shown(record)["state"] == RUNNING
+        ]
+
+    async def start(self) -> None:
+        """Look after all from now on."""
+        for record in self._records.values():
+            if record.state == WAITING:
+                self._broker.guests.ask(self._guest(record))
         self._round = asyncio.get_running_loop().create_task(self._look_after())
 
     async def stop(self) -> None:
@@ -87,7 +101,7 @@ class Bursts:
             return {"bursts": self.listing(user)}
         record = self.find(question.get("burst"), user)
         if op == "start":
-            self.launch(record)
+            self.begin(record)
         elif op == "events":
             since = _whole(question, "since", 0, 1 << 50)
             data = await self.events(record, since, CHUNK, wait=bool(question.get("wait")))
@@ -105,13 +119,12 @@ class Bursts:
         workers = _whole(wanted, "workers", 1, 1 << 20)
         if workers > self._settings.most_workers:
             raise BadRequest(f"{workers} workers are too many: at most {self._settings.most_workers} here (Bursts.most_workers).")
-        if _whole(wanted, "gpus", 0, 64):
-            raise BadRequest("Workers with GPUs of their own are not in this version: use -g 0.")
         engine(wanted.get("engine"))
         timeout = wanted.get("timeout_seconds")
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e9):
             raise BadRequest("timeout_seconds must be a number of seconds above 0.")
-        burst_id = new_id()
+        burst_id, there = new_id(), self._leasable()
+        gpus = _whole(wanted, "gpus", 0, 64) if "gpus" in wanted else int(bool(wanted.get("uses_gpu")) and workers <= there)
         name = checked_name(wanted["name"]) if wanted.get("name") else self._new_name(user)
         taken = next((each for each in self._of(user) if each.name == name), None)
         if taken is not None:
@@ -119,36 +132,82 @@ class Bursts:
                 raise BadRequest(f"A burst named {name} runs already: choose another --name, or `%burst cancel {name}`.")
             self.forget(taken)  # the name means the newest
         record = Record(
-            burst_id, name, kernel_id, user, str(wanted["engine"]), workers, detach=bool(wanted.get("detach")), timeout=timeout,
+            burst_id, name, kernel_id, user, str(wanted["engine"]), workers, gpus, detach=bool(wanted.get("detach")), timeout=timeout,
             created=time.time(),
         )  # fmt: skip
         folder = self._folder(record)
         folder.make()
         folder.save(record)
         self._records[record.id] = record
+        if there and wanted.get("uses_gpu") and "gpus" not in wanted and not gpus:
+            text = f"These workers have no GPU: with one each they would need {workers}, and there are {there} here."
+            folder.note({"t": burst.NOTE, "at": time.time(), "text": text})
         return {"burst": self.shown(record), "folder": str(folder.path), "capsule_bytes": self._settings.capsule_bytes}
 
-    def launch(self, record: Record) -> None:
-        """Start a burst whose capsule is in its folder. Raises ``BadRequest``."""
+    def begin(self, record: Record) -> None:
+        """Start a burst whose capsule is in its folder, once it has its GPUs. Raises ``BadRequest``."""
         if record.state != NEW:
             raise BadRequest(f"The burst {record.name} was started already.")
+        checked_request(self._folder(record).request())
+        if not record.gpus:
+            self._launch(record)
+            return
+        self._become(record, WAITING)
+        self._broker.guests.ask(self._guest(record))
+
+    def _launch(self, record: Record) -> None:
         folder = self._folder(record)
-        request = _checked_request(folder.request())
-        env = {name: value for name, value in request["env"].items() if name not in _NOT_OURS}
-        env["PYTHONPATH"] = ":".join(filter(None, [env.get("PYTHONPATH", ""), request["packages"]]))
-        env["CUDA_VISIBLE_DEVICES"] = ""  # it has leased none
-        owner = (None, None) if record.detach else (request["pid"], request["started"])
-        plan = Plan(
-            processes=[vars(each) for each in engine(record.engine)(record, request)], world=record.workers, env=env, cwd=request["cwd"],
-            owner_pid=owner[0], owner_started=owner[1], journal_bytes=self._settings.journal_bytes, timeout=record.timeout,
-        )  # fmt: skip
         try:
+            plan = make_plan(record, checked_request(folder.request()), self._settings.journal_bytes, self._broker.backend.lock_dir)
             local.start(folder.path, plan)
         except OSError as exc:
             raise ElasticError(f"The workers can't be started: {exc.strerror or exc}.", reason="launch_failed") from None
-        record.state, record.started = RUNNING, time.time()
-        folder.save(record)
-        log.info("burst %s of %s: %d workers on %s", record.name, record.user or "nobody by name", record.workers, record.engine)
+        record.started = time.time()
+        self._become(record, RUNNING)
+
+    # its GPUs
+
+    def _guest(self, record: Record) -> Guest:
+        return Guest(
+            id=record.id,
+            user=record.user,
+            count=record.gpus * record.workers,
+            display=record.name,
+            granted=lambda gpus: self._granted(record, gpus),
+            denied=lambda why: self._over(record, burst.ERROR, f"{why} Or ask for fewer: -g 0 gives workers none."),
+            waits=lambda place: self._waits(record, place),
+        )
+
+    def _granted(self, record: Record, gpus: tuple[str, ...]) -> None:
+        record.leased = list(gpus)
+        try:
+            self._launch(record)
+        except ElasticError as exc:
+            self._over(record, burst.ERROR, str(exc))
+
+    def _leasable(self) -> int:
+        """GPUs that are leased here, to whomever."""
+        book = self._broker.book
+        return sum(book.devices.usable(uuid) for uuid in book.gpus)
+
+    def _waits(self, record: Record, place: Place) -> None:
+        """Tell the cell that asked; and what its own kernel has and doesn't use is lent to it."""
+        count = record.gpus * record.workers
+        held = f"; held by {', '.join(place.holders)}" if place.holders else ""
+        text = f"waits for {count} GPU{'s' * (count != 1)}, place {place.position} of {place.of}{held}"
+        self._folder(record).note({"t": burst.WAITS, "at": time.time(), "text": text})
+        lending = asyncio.get_running_loop().create_task(self._lend(record.kernel_id))
+        self._lending.add(lending)
+        lending.add_done_callback(self._lending.discard)
+
+    async def _lend(self, kernel_id: str) -> None:
+        with contextlib.suppress(ElasticError):  # it holds none, or uses it
+            await self._broker.release(kernel_id)
+
+    def _over(self, record: Record, outcome: str, message: str) -> None:
+        """It ends before any agent could say so."""
+        self._folder(record).note({"t": burst.END, "at": time.time(), "outcome": outcome, "message": message})
+        self._refresh(record)
 
     async def events(self, record: Record, since: int, most: int, wait: bool = False) -> bytes:
         """The journal from byte ``since`` on. ``wait``: not before there is some, or some seconds have passed."""
@@ -163,6 +222,8 @@ class Bursts:
         """End its workers; what has come until then stays."""
         if record.state == NEW:
             self.forget(record)
+        elif record.state == WAITING:
+            self._over(record, burst.CANCELLED, "It was cancelled while it waited for GPUs.")
         else:
             local.cancel(self._folder(record).path)
 
@@ -215,11 +276,11 @@ class Bursts:
 
     def _refresh(self, record: Record) -> None:
         """Has it ended meanwhile?"""
-        if record.state != RUNNING:
+        if record.state not in (WAITING, RUNNING):
             return
         folder = self._folder(record)
         end = folder.end()
-        if end is None and not local.alive(folder.path):
+        if end is None and record.state == RUNNING and not local.alive(folder.path):
             end = folder.end()  # written between the two looks
             if end is None:
                 end = {
@@ -233,7 +294,13 @@ class Bursts:
             record.state, record.outcome, record.message = ENDED, str(end.get("outcome")), str(end.get("message", ""))
             record.ended = float(end.get("at") or time.time())
             folder.save(record)
+            self._broker.guests.end(record.id)
             log.info("burst %s of %s: %s", record.name, record.user or "nobody by name", record.outcome)
+
+    def _become(self, record: Record, state: str) -> None:
+        record.state = state
+        self._folder(record).save(record)
+        log.info("burst %s of %s: %s, %d workers on %s", record.name, record.user or "nobody by name", state, record.workers, record.engine)
 
     async def _look_after(self) -> None:
         while True:
@@ -251,16 +318,6 @@ class Bursts:
             return now - record.created > UNFINISHED
         keep = self._settings.keep_results
         return record.state == ENDED and keep is not None and now - (record.ended or now) > keep
-
-
-def _checked_request(request: dict[str, Any]) -> dict[str, Any]:
-    """What a kernel says of its Python, or ``BadRequest``."""
-    for name, kind in (("python", str), ("packages", str), ("cwd", str), ("env", dict), ("version", list), ("pid", int), ("started", int)):
-        if not isinstance(request.get(name), kind):
-            raise BadRequest(f"{name} is missing in what the kernel says of its Python.")
-    if not all(isinstance(value, str) for value in request["env"].values()):
-        raise BadRequest("env must hold text.")
-    return request
 
 
 def _whole(fields: dict[str, Any], name: str, least: int, most: int) -> int:

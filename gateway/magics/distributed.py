@@ -6,6 +6,7 @@ workers behind that nobody knows of.
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from .burst.options import Options, Usage, read
 from .burst.outlet import Outlet
 from .burst.request import request
 
+GPU_WORDS = re.compile(r"\b(cuda|device|nccl)\b", re.IGNORECASE)  # a cell that has one may use a GPU
 STOPPING_SECONDS = 5.0  # for workers to end after the stop button; they have less
 
 
@@ -38,6 +40,7 @@ class Distributed:
 
         ``-w N``           how many workers (2)
         ``-e ENGINE``      torch (torchrun; the default where torch is installed), none (plain processes), mpi (mpirun)
+        ``-g N``           GPUs for each worker, leased all at once; 1 if the cell uses them and there are as many, else 0
         ``--in a,b``       take these along too; ``--no-in``: take nothing along
         ``--out a,b``      bring exactly these back
         ``--ranks 0,1``    bring back from these ranks, each name a list by rank; ``all`` of them
@@ -58,17 +61,17 @@ class Distributed:
         if options.dry_run:
             print(self._home.listing(capsule))
             return
-        shown = self._started(options, capsule)
+        shown = self._started(options, capsule, bool(GPU_WORDS.search(cell)) or self._home.has_gpu_data(capsule))
         following = Following(shown, Outlet(self._shell, options.show, options.workers))
         if options.detach:
             threading.Thread(target=following.follow, name=f"elastic {shown['name']}", daemon=True).start()
             return
         self._finish(self._wait(following), options.give_back)
 
-    def _started(self, options: Options, capsule: Any) -> dict[str, Any]:
+    def _started(self, options: Options, capsule: Any, uses_gpu: bool) -> dict[str, Any]:
         """The burst, as the gateway shows it. Nothing is left of one that can't be started."""
         wanted = {"workers": options.workers, "engine": options.engine, "gpus": options.gpus, "detach": options.detach}
-        created = asked("create", timeout_seconds=options.timeout, name=options.name, **wanted)
+        created = asked("create", timeout_seconds=options.timeout, name=options.name, uses_gpu=uses_gpu, **wanted)
         shown, most = created["burst"], created["capsule_bytes"]
         try:
             if capsule.bytes > most:

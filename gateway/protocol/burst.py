@@ -32,6 +32,7 @@ SOCKET_VARIABLE = "ELASTIC_BURST"  # in each rank's environment: the path of tha
 OUT = "out"  # rank, name ("stdout" or "stderr"), text
 SHOW = "show"  # rank, msg_type (display_data, update_display_data, clear_output), content
 STATE = "state"  # running (ranks that have said hello), of
+WAITS = "waits"  # text: what for; nothing runs yet
 FAILED = "failed"  # rank, name, text (its traceback); raised (what it raised lies in failed/<rank>)
 NOTE = "note"  # text: for people
 END = "end"  # outcome (one of OUTCOMES), message
@@ -65,6 +66,9 @@ class Plan(_Json):
     owner_started: int | None = None
     journal_bytes: int = 256 << 20  # of text, after which output is dropped and counted
     timeout: float | None = None  # seconds that it may run; None: no limit
+    gpus: list[str] = field(default_factory=list)  # UUIDs of those that it has leased
+    lock_dir: str | None = None  # where they are locked while it is on them; None: nobody else could be
+    who: str = ""  # what others who find them locked are told
 
 
 def line(event: dict[str, Any]) -> bytes:

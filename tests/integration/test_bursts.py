@@ -42,7 +42,8 @@ def test_a_cell_runs_on_two_workers_and_a_variable_comes_home(browser):
 
 def test_what_a_cell_changes_is_changed_in_place(browser):
     browser.run("history = [1]\nalias = history")
-    assert browser.run(distributed("history.append(RANK + 2)")).status == "ok"
+    cell = browser.run(distributed("history.append(RANK + 2)"))
+    assert cell.status == "ok", cell
     assert browser.run("print(alias, alias is history)").out == "[1, 2] True\n"
 
 
@@ -157,3 +158,34 @@ def test_rest_lists_bursts_and_hands_out_their_events_and_bytes(gateway, browser
     assert gateway.call("DELETE", f"/api/bursts/{burst['id']}").status_code == 204
     assert gateway.call("GET", f"/api/bursts/{burst['id']}").status_code == 404
     assert gateway.call("GET", "/api/bursts", headers={}).status_code in (401, 403)
+
+
+def test_a_kernel_lends_its_gpu_to_its_burst_and_has_it_again_after(gateway, kernel, browser):
+    mine = browser.run("%%gpu\nimport os; print(os.environ['CUDA_VISIBLE_DEVICES'])").out.strip()
+    body = "import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'])  # on cuda"
+    assert browser.run(distributed(body, "-w 1 -e none")).out.strip() == mine
+    assert browser.run("%%gpu\nprint('back')").out == "back\n"
+    assert browser.run(distributed("import os\nprint(repr(os.environ['CUDA_VISIBLE_DEVICES']))", "-w 1 -g 0 -e none")).out == "''\n"
+
+
+def test_a_burst_waits_for_all_its_gpus_says_for_what_and_can_be_stopped(gateway, kernel, browser):
+    with gateway.kernel(KERNEL_USERNAME="bob") as other:
+        holder = other.open()
+        busy = holder.begin("%%gpu\nimport time\nwhile True: time.sleep(0.1)")
+        until(lambda: other.lease["executing"])
+        waiting = browser.begin(distributed("print('ran')", "-w 1 -g 1 -e none"))
+        browser.wait(lambda m: m["parent"] == waiting and "waits for 1 GPU, place 1 of 1; held by bob" in str(m["content"].get("data")))
+        kernel.call("POST", "/interrupt")
+        assert browser.finish(waiting).ename == "KeyboardInterrupt"
+        until(lambda: gateway.gpu()["queue"] == [])
+        again = browser.begin(distributed("print('ran')", "-w 1 -g 1 -e none"))
+        browser.wait(lambda m: m["parent"] == again and "waits for" in str(m["content"].get("data")))
+        other.call("POST", "/interrupt")
+        holder.finish(busy)
+        assert browser.finish(again).out == "ran\n"
+
+
+def test_more_gpus_than_there_are_is_refused_at_once(browser):
+    cell = browser.run(distributed("1", "-w 2 -g 1 -e none"))
+    assert cell.ename == "BurstFailed"
+    assert "2 GPUs" in cell.evalue

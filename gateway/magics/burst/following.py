@@ -39,7 +39,7 @@ class Following:
     status: bool = True  # whether there is a line that tells how it goes
     _since: int = 0
     _rest: str = ""
-    _running: int = 0
+    _doing: str = "starting"
     _failure: Optional[dict[str, Any]] = None
 
     def follow(self, until: float = float("inf")) -> Optional[Ended]:
@@ -55,7 +55,7 @@ class Following:
                 continue
             if ended is not None:
                 return ended
-            self._say(f"{self._running}/{self.shown['workers']} running")
+            self._say(self._doing)
         return None
 
     def catch_up(self) -> None:
@@ -80,7 +80,9 @@ class Following:
 
     def _note(self, event: dict[str, Any]) -> None:
         if event["t"] == burst.STATE:
-            self._running = event["running"]
+            self._doing = f"{event['running']}/{event['of']} running"
+        elif event["t"] == burst.WAITS:
+            self._doing = event["text"]
         elif event["t"] == burst.FAILED and self._failure is None:
             self._failure = event
         else:

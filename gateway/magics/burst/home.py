@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 from ...protocol import burst
 from ...protocol.errors import ElasticError
+from ...protocol.transfer.blobs import header_of
 from .following import Ended
 
 
@@ -37,6 +38,10 @@ class Home:
         number = self._shell.execution_count - 1  # it counts on before a cell runs
         wanted = Options(header=header, number=number, include=options.take, nothing=options.take_nothing)
         return pack(cell, self._shell.user_ns, wanted)
+
+    def has_gpu_data(self, capsule: Any) -> bool:
+        """Whether it takes along what lies on a GPU."""
+        return bool(header_of(capsule.blobs).get("accelerated"))
 
     def keep(self, burst_id: str, capsule: Any) -> None:
         """Until its results are home: what was packed is in the burst's folder, and need not lie here too."""

@@ -31,7 +31,7 @@ class Options:
 
     workers: int
     engine: str
-    gpus: int = 0
+    gpus: Optional[int] = None  # of each worker; None: one if the cell uses them and there are enough
     name: Optional[str] = None
     take: tuple[str, ...] = ()  # --in
     take_nothing: bool = False  # --no-in
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="%%distributed", add_help=False, allow_abbrev=False)
     parser.add_argument("-w", "--workers", default="2", metavar="N")
     parser.add_argument("-e", "--engine", metavar="ENGINE")
-    parser.add_argument("-g", "--gpus", type=int, default=0)
+    parser.add_argument("-g", "--gpus")
     parser.add_argument("-l", "--launcher", default="auto", choices=("auto", "local"))
     parser.add_argument("--in", dest="take", type=_names, default=())
     parser.add_argument("--no-in", dest="take_nothing", action="store_true")
@@ -88,9 +88,9 @@ def read(line: str) -> Options:
             raise Usage(f"--timeout needs a time such as 90s, 30m or 2h, not {found.timeout!r}")
     show = found.show if found.show is not None else ("all" if engine == "none" else "0")
     return Options(
-        workers=workers, engine=engine, gpus=found.gpus, name=found.name, take=found.take, take_nothing=found.take_nothing, out=found.out,
-        give_back=_ranks("--ranks", found.ranks, workers), show=_ranks("--show", show, workers), init=found.init, detach=found.detach,
-        timeout=timeout, dry_run=found.dry_run,
+        workers=workers, engine=engine, gpus=_gpus(found.gpus), name=found.name, take=found.take, take_nothing=found.take_nothing,
+        out=found.out, give_back=_ranks("--ranks", found.ranks, workers), show=_ranks("--show", show, workers), init=found.init,
+        detach=found.detach, timeout=timeout, dry_run=found.dry_run,
     )  # fmt: skip
 
 
@@ -108,6 +108,12 @@ def _workers(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or not int(text):
         raise Usage(f"-w needs a number of workers, 1 or more, not {text!r}")
     return int(text)
+
+
+def _gpus(text: Optional[str]) -> Optional[int]:
+    if text is not None and not (text.isascii() and text.isdigit() and len(text) < 3):
+        raise Usage(f"-g needs a number of GPUs for each worker, 0 or more, not {text!r}")
+    return None if text is None else int(text)
 
 
 def _ranks(option: str, text: str, workers: int) -> Optional[tuple[int, ...]]:

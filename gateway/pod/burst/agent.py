@@ -17,6 +17,7 @@ from typing import Any, Optional
 from ...protocol import burst
 from ...protocol.burst import Plan, Process
 from ..child import Child, last_words, started
+from ..possession import Possession
 from .journal import Journal
 from .meeting import Meeting, Rank
 
@@ -39,6 +40,7 @@ class Agent:
         self._ended_at = 0.0  # when the end began
         self._steps = list(STEPS)
         self._done_at: Optional[float] = None  # when the last rank was through with the cell
+        self._possession = Possession(plan.lock_dir, plan.who)
         self._suspect_at: Optional[float] = None  # since when something has ended that should not have
 
     def cancel(self, message: str) -> None:
@@ -47,6 +49,10 @@ class Agent:
 
     def run(self) -> None:
         """Until every process is gone."""
+        taken = self._possession.take(self._plan.gpus)
+        if taken:
+            self._journal.end(burst.ERROR, f"{taken}. Run the cell again.")
+            return
         try:
             for at, raw in enumerate(self._plan.processes):
                 process: Process = Process.from_json(raw)
@@ -63,6 +69,7 @@ class Agent:
             for key, _ in ready:
                 key.data()
         self._meeting.close()
+        self._possession.leave()
         outcome, message = self._outcome or self._judge()
         self._journal.end(outcome, message)
 

@@ -94,9 +94,10 @@ class Meeting:
             rank.pipes[descriptor] = name, codecs.getincrementaldecoder("utf-8")("replace")
             self._selector.register(descriptor, selectors.EVENT_READ, lambda d=descriptor: self._print(rank, d))  # type: ignore[misc]
         self.ranks[rank.number] = rank
-        buffer = bytearray(rest)
+        buffer = bytearray()
         self._selector.register(caller, selectors.EVENT_READ, lambda: self._read(rank, caller, buffer))
         self._heard(rank, {"t": "hello"})
+        self._listen(rank, buffer, rest)  # a quick rank has said more by now
 
     def _read(self, rank: Rank, caller: socket.socket, buffer: bytearray) -> None:
         try:
@@ -110,6 +111,9 @@ class Meeting:
             self._selector.unregister(caller)
             caller.close()
             return
+        self._listen(rank, buffer, chunk)
+
+    def _listen(self, rank: Rank, buffer: bytearray, chunk: bytes) -> None:
         buffer += chunk
         if b"\n" not in chunk:
             return
@@ -135,6 +139,8 @@ class Meeting:
 
     def _print(self, rank: Rank, descriptor: int) -> bool:
         """Whether there may be more."""
+        if descriptor not in rank.pipes:
+            return False  # read to its end in this very turn
         name, decoder = rank.pipes[descriptor]
         try:
             chunk = os.read(descriptor, CHUNK)

@@ -1,0 +1,75 @@
+"""Who leases GPUs and is no kernel: the workers of a burst, all of its GPUs at once or none. They take their turn like everybody.
+
+What a guest has it keeps until it ends: it can't be parked. It must never decide who gets a GPU; it speaks for guests to the book.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ..leases import events
+from ..leases.events import Command, Deny, Event, Grant, Place
+from ..protocol.model import Phase
+
+NONE_HERE = "This machine has no GPU that can be leased: use -g 0."
+
+
+@dataclass(frozen=True)
+class Guest:
+    """``id`` stands where a kernel's does. The callbacks come from the event loop, soon after ``Guests.ask``."""
+
+    id: str
+    user: str
+    count: int
+    display: str  # as people read it in another's queue line
+    granted: Callable[[tuple[str, ...]], None]
+    denied: Callable[[str], None]  # why, for people
+    waits: Callable[[Place], None] = lambda place: None
+
+
+class Guests:
+    """``tell`` hands events to the book, ``soon`` calls something back once the book has decided."""
+
+    def __init__(self, tell: Callable[[Iterable[Event]], None], soon: Callable[[Callable[[], None]], None]) -> None:
+        self._tell, self._soon = tell, soon
+        self._known: dict[str, Guest] = {}
+
+    def ask(self, guest: Guest) -> None:
+        """It wants its GPUs from now on."""
+        self._known[guest.id] = guest
+        self._tell([events.KernelSeen(guest.id, guest.user, guest.count, display=guest.display, phase=Phase.WAITING, wanted=True)])
+
+    def hold(self, guest: Guest, gpus: tuple[str, ...]) -> events.KernelSeen:
+        """It has had these since before this broker was here: what the book is to be told."""
+        self._known[guest.id] = guest
+        return events.KernelSeen(
+            guest.id, guest.user, guest.count, display=guest.display, phase=Phase.HOLDING, gpus=gpus, executing=True
+        )  # fmt: skip
+
+    def end(self, guest_id: str) -> None:
+        """It wants nothing and has nothing any more. No error where it isn't known."""
+        if self._known.pop(guest_id, None) is not None:
+            self._tell([events.KernelGone(guest_id)])
+
+    def obey(self, command: Command) -> None:
+        """A command of the book that is for no kernel."""
+        guest = self._known.get(command.kernel_id)
+        if guest is None:
+            return
+        if isinstance(command, Place):
+            guest.waits(command)
+        elif isinstance(command, Grant) and command.gpus:
+            self._soon(lambda: self._granted(guest, command))
+        elif isinstance(command, Grant | Deny):
+            self._soon(lambda: self._denied(guest, command.message if isinstance(command, Deny) else NONE_HERE))
+
+    def _granted(self, guest: Guest, grant: Grant) -> None:
+        if self._known.get(guest.id) is guest:
+            self._tell([events.Resumed(guest.id, grant.order), events.Executing(guest.id, True), events.Unwanted(guest.id)])
+            guest.granted(grant.gpus)
+
+    def _denied(self, guest: Guest, why: str) -> None:
+        if self._known.get(guest.id) is guest:
+            self.end(guest.id)
+            guest.denied(why)

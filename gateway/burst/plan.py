@@ -1,0 +1,36 @@
+"""What the agent of a burst is told to run: the engine's processes, in the environment of the kernel that asked. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..protocol.burst import Plan
+from ..protocol.errors import BadRequest
+from .engines import engine
+from .record import Record
+
+_KINDS = {"python": str, "packages": str, "cwd": str, "env": dict, "version": list, "pid": int, "started": int}
+_NOT_OURS = ("ELASTIC_SUPERVISOR", "JPY_PARENT_PID", "JPY_SESSION_NAME")  # of the kernel's environment, and nobody else's
+
+
+def make_plan(record: Record, request: dict[str, Any], journal_bytes: int, lock_dir: str | None) -> Plan:
+    """``lock_dir``: where its GPUs are locked while it is on them. Raises ``BadRequest`` where the engine can't run there."""
+    env = {name: value for name, value in request["env"].items() if name not in _NOT_OURS}
+    env["PYTHONPATH"] = ":".join(filter(None, [env.get("PYTHONPATH", ""), request["packages"]]))
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(record.leased)
+    owner = (None, None) if record.detach else (request["pid"], request["started"])
+    return Plan(
+        processes=[vars(each) for each in engine(record.engine)(record, request)], world=record.workers, env=env, cwd=request["cwd"],
+        owner_pid=owner[0], owner_started=owner[1], journal_bytes=journal_bytes, timeout=record.timeout, gpus=record.leased,
+        lock_dir=lock_dir, who=f"burst {record.name} of {record.user or 'nobody by name'}",
+    )  # fmt: skip
+
+
+def checked_request(request: dict[str, Any]) -> dict[str, Any]:
+    """What a kernel says of its Python. Raises ``BadRequest``."""
+    for name, kind in _KINDS.items():
+        if not isinstance(request.get(name), kind):
+            raise BadRequest(f"{name} is missing in what the kernel says of its Python.")
+    if not all(isinstance(value, str) for value in request["env"].values()):
+        raise BadRequest("env must hold text.")
+    return request
