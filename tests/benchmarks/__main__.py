@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import stalls as stalls_extension
+from .capture import capture
 from .rig import Bare, Browser, Gated, Gateway, run_plain
 
 GPU = "%%gpu\n"
@@ -242,7 +243,9 @@ async def two_users(minutes: float = 1.0) -> dict[str, float]:
     }  # fmt: skip
 
 
-BENCHMARKS: dict[str, Callable[..., Any]] = {f.__name__: f for f in (round_trip, flood, payloads, lease, supervisor, many, two_users)}
+BENCHMARKS: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (round_trip, flood, payloads, lease, supervisor, many, two_users, capture)
+}
 
 
 def main() -> None:

@@ -153,7 +153,7 @@ class Cell:
         header = {
             "id": self._header["id"],
             "skipped": skipped,
-            "notes": self._watch.notes,
+            "notes": sorted(self._watch.notes),
             "touches_gpu": packed.pickler.storages.accelerated
             or (self._header["accelerated"] and any(frame.get("aspect") == "tensor" for frame in packed.frames)),
         }

@@ -6,7 +6,7 @@ Their packages are known by what is loaded already; this module must never impor
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Optional
 
 from .aspect import Aspect, CannotApply
 from .compare import baseline
@@ -57,9 +57,12 @@ def _tensor_shape(obj: Any) -> tuple:
     return tuple(obj.shape), obj.dtype, obj.stride(), obj.device, obj.untyped_storage().data_ptr(), obj.storage_offset(), obj.requires_grad
 
 
-def _remember_tensor(obj: Any, watch: Any) -> _Bytes:
-    storage = obj.untyped_storage()
+def _remember_tensor(obj: Any, watch: Any) -> Optional[_Bytes]:
     torch = sys.modules["torch"]
+    if obj.layout is not torch.strided:
+        watch.notes.add(f"changes inside of {obj.layout} tensors are not looked for: assign what should come home")
+        return None
+    storage = obj.untyped_storage()
     moved = next((pair for pair in watch.moved if pair[0].untyped_storage().data_ptr() == storage.data_ptr()), None)
     if moved is not None:
         return _Bytes(_tensor_shape(obj), lambda: bool(torch.equal(moved[0].cpu(), moved[1])))
@@ -70,8 +73,8 @@ def _remember_tensor(obj: Any, watch: Any) -> _Bytes:
     return _Bytes(_tensor_shape(obj), baseline(watch.arena, storage.data_ptr(), storage.nbytes(), read))
 
 
-def _tensor_changed(obj: Any, memory: _Bytes) -> bool:
-    return _tensor_shape(obj) != memory.shape or not memory.unchanged()
+def _tensor_changed(obj: Any, memory: Optional[_Bytes]) -> bool:
+    return memory is not None and (_tensor_shape(obj) != memory.shape or not memory.unchanged())
 
 
 def _tensor_state(obj: Any, _: Any) -> Any:

@@ -44,7 +44,7 @@ class Watch:
     def __init__(self, memo: dict[int, Any], arena: Optional[Arena], moved: list[tuple[Any, Any]]) -> None:
         self.arena, self.moved = arena, moved
         self.objects = memo
-        self.notes: list[str] = []
+        self.notes: set[str] = set()
         self._kinds: dict[type, tuple[str, ...]] = {}
         self.known: dict[int, int] = {}
         self._memories: list[tuple[int, str, Any]] = []
@@ -65,7 +65,7 @@ class Watch:
             for name in names:
                 opaque += name == "opaque"
                 if opaque > OPAQUE_LIMIT and name == "opaque":
-                    self.notes.append(f"changes inside of objects like {type(obj).__name__} are not looked for: there are too many")
+                    self.notes.add(f"changes inside of objects like {type(obj).__name__} are not looked for: there are too many")
                 elif id(obj) not in inside:
                     self._memories.append((index, name, ASPECTS[name].remember(obj, self)))
 
