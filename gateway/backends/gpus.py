@@ -82,8 +82,9 @@ class Inventory:
         """Where a supervisor was killed while its kernel was on the GPU: end what is left there, while nobody can take it. Who is there
         all the same, for people."""
         mark = self._uses.left(uuid)
-        if not mark or self._uses.acquire(uuid, who, mark):
-            return ""
+        taken = self._uses.acquire(uuid, who, mark) if mark else ""
+        if not mark or taken:
+            return taken
         self._end_left(mark)
         pids = sorted(self.driver.holders(uuid)) if self.driver is not None and on_host() else []
         self._uses.release(uuid, cleared=not pids)

@@ -20,6 +20,7 @@ class Device(ABC):
     """The GPUs of one kernel, as the driver lets its parent handle them."""
 
     known = True  # False: ``probe`` can't tell yet
+    finds_left = False  # the driver tells what of a kernel that has ended is still on its GPUs
     alarm = ""  # a driver call that doesn't come back, as people are told of it; "" where all is well
 
     @abstractmethod
@@ -55,9 +56,9 @@ class Device(ABC):
         done()
 
     @abstractmethod
-    def forget(self, pid: int) -> None:
-        """The kernel process has ended, and all of its state; an operation under way must not call back any more. What else of the
-        kernel is on the GPU has to go."""
+    def forget(self, pid: int, done: Callable[[], None]) -> None:
+        """The kernel process has ended, and all of its state; an operation under way must not call back any more. With ``finds_left``
+        what else of the kernel is on the GPU ends before ``done`` is called, if it can be ended."""
 
     def close(self) -> None:  # noqa: B027 (most have nothing to close)
         """The supervisor ends."""
@@ -85,5 +86,5 @@ class NoParking(Device):
     def resume(self, pid: int, gpus: Sequence[str], done: Done) -> None:
         done(None, 0)
 
-    def forget(self, pid: int) -> None:
-        pass
+    def forget(self, pid: int, done: Callable[[], None]) -> None:
+        done()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Callable, Optional
 
 from ..protocol.model import Rung, Spec
+from . import leftovers
 from .cuda.device import CudaDevice
 from .cuda.driver import present
 from .device import Device, Done, NoParking
@@ -79,8 +80,14 @@ class SuitedDevice(Device):
     def before_kill(self, pid: int, done: Callable[[], None]) -> None:
         self._device.before_kill(pid, done)
 
-    def forget(self, pid: int) -> None:
-        self._device.forget(pid)
+    def forget(self, pid: int, done: Callable[[], None]) -> None:
+        self._device.forget(pid, done)
+
+    def gone(self, pid: int, on_gpu: bool, done: Callable[[], None]) -> None:
+        """The kernel process has ended; ``on_gpu``: it held GPUs. ``done``: they are free of it, as far as that can be brought about."""
+        if on_gpu and not self._device.finds_left:
+            leftovers.end(pid, self._mark)
+        self.forget(pid, done)
 
     def close(self) -> None:
         self._device.close()

@@ -40,6 +40,7 @@ class Lease:
         self._phase = Phase.COLD
         self._hold_until = 0.0
         self._was_executing = False
+        self._life = object()  # of what is on the GPUs
 
     # orders of the broker
 
@@ -72,7 +73,7 @@ class Lease:
             else:
                 self._answer(epoch, GPU_IN_USE, taken)
         else:
-            self._state.gpus = list(gpus)
+            self._state.gpus, self._life = list(gpus), object()
             self._answer(epoch, "")  # taken, not done
             self._move(Phase.RESUMING)
             if self._device.parked:
@@ -137,18 +138,20 @@ class Lease:
 
     # what happens to the kernel
 
-    @property
-    def on_gpu(self) -> bool:
-        """It may have something on a GPU."""
-        return bool(self._state.gpus)
-
-    def kernel_gone(self) -> None:
-        """The process ended: its CUDA state went with it, its GPUs are empty."""
-        self._device.forget(self._pid())
+    def kernel_gone(self, then: Callable[[], None]) -> None:
+        """The process ended, and its CUDA state with it. Its GPUs are let go, and ``then`` is called, once nothing else of it is there."""
+        on_gpu = bool(self._state.gpus)
         self._state.gpus, self._state.home, self._state.parked_bytes, self._state.fatal = [], [], 0, False
         self._hold_until = 0.0
-        self._possession.leave()
         self._mark()
+        life = self._life = object()
+
+        def left() -> None:
+            if self._life is life:  # else its next process has been granted them meanwhile
+                self._possession.leave()
+            then()
+
+        self._device.gone(self._pid(), on_gpu, left)
 
     def state(self) -> LeaseState:
         """The whole truth, now."""

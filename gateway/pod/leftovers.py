@@ -1,6 +1,7 @@
 """What a kernel leaves running when its process ends: nothing of it may stay on a GPU that goes to somebody else.
 
-It must never end anything that wasn't started by this kernel, nor what a kernel without a GPU has left: that is the user's business.
+For simulated GPUs, and where no driver tells who is on one: real GPUs have a better way, which spares what never touched them. It must
+never end anything that wasn't started by this kernel, nor what a kernel without a GPU has left: that is the user's business.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ import zmq
 from ..protocol.errors import LaunchError, cause
 from ..protocol.model import KernelState, Spec
 from ..protocol.wire import Part, Signer, loads
-from . import leftovers
 from .answers import Answers, channel
 from .aside import LET_GO, Aside, exposing
 from .back import Back
@@ -89,6 +88,7 @@ class Proxy:
         self.state.connection = self.front.connection
         self._dirty = True
         self._closing = self._restarting = self._shut_down = self._ending = False
+        self._clearing = False  # the process has ended, and what it has left on its GPU is being ended
         self._busy_since = time.monotonic()
         self._idle: IdleWatch[tuple[Request, list[Part], list[Part]]] = IdleWatch(time.monotonic())
         self._lost_idle = LostIdle(self._idle, self.messages, self._question, lambda reply: self._give_up(*reply))
@@ -141,15 +141,17 @@ class Proxy:
         self._ending = True
         self._close()
         child = self.process.child
-        if child is None or child.poll() is not None:
+        if child is None or (not self.state.alive and not self._clearing):
             self.reactor.stop()
-            return
-        self.device.before_kill(child.pid, lambda: self._terminate(child, grace))
+        elif child.poll() is not None:
+            self._reap()
+        else:
+            self.device.before_kill(child.pid, lambda: self._terminate(child, grace))
 
     def _terminate(self, child: Child, grace: float) -> None:
         child.signal(15, group=False)
         self.reactor.call_later(grace, lambda: child.signal(9))
-        self.reactor.call_later(grace + 1.0, self.reactor.stop)
+        self.reactor.call_later(grace + 1.0, lambda: None if self._clearing else self.reactor.stop())
 
     # the kernel process
 
@@ -178,7 +180,7 @@ class Proxy:
 
     def _reap(self) -> None:
         child = self.process.child
-        code = child.poll() if child else None
+        code = child.poll() if child and self.state.alive else None
         if child is None or code is None:
             return
         if child.pidfd is not None:
@@ -187,8 +189,6 @@ class Proxy:
         child.sweep()
         child.close()
         self.back.read_rest()  # its last output and answers
-        if self.lease.on_gpu:
-            leftovers.end(child.pid, self._mark)
         self.state.alive = self.state.ready = False
         self.state.exit_code = code
         self.state.reason = "" if self._closing and not code else self._killed or child.reason(code)
@@ -197,10 +197,15 @@ class Proxy:
             self._give_up(*answered)
         told = f"{self.state.reason}\nWhat was in its memory is gone." if self.state.reason else ""
         self.apply(self.gate.gone(told, asked=self._closing))
-        self.lease.kernel_gone()
         self.aside.forget()
         self._unanswered.forget()
         self.cells.reset()
+        self._clearing = True
+        self.lease.kernel_gone(self._cleared)
+
+    def _cleared(self) -> None:
+        """Nothing of the process that ended is on a GPU any more: only now others hear of its end."""
+        self._clearing = False
         self.changed()
         if self._ending:
             self.reactor.stop()
@@ -439,7 +444,7 @@ class Proxy:
         self._dirty = True
 
     def _tell(self) -> None:
-        if self._dirty:
+        if self._dirty and not self._clearing:
             self._dirty = False
             self.link.send_state(self.snapshot())
 

@@ -50,10 +50,11 @@ class Simulated(Device):
     def resume(self, pid: int, gpus: Sequence[str], done: Done) -> None:
         self._after(False, done)
 
-    def forget(self, pid: int) -> None:
+    def forget(self, pid: int, done: Callable[[], None]) -> None:
         self.bytes, self._parked = 0, False
         if self._timer:
             self._timer.cancel()
+        done()
 
     def _after(self, parked: bool, done: Done) -> None:
         def moved() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -59,6 +60,31 @@ def test_a_process_that_has_turned_its_back_on_the_kernel_is_found_by_its_enviro
     assert rig.park(kernel)[0] is None
     assert rig.node.state(pid) is State.CHECKPOINTED
     os.kill(pid, 9)
+
+
+def test_what_a_kernel_has_left_on_its_gpu_is_gone_before_that_is_let_go_and_what_never_touched_it_goes_on(rig: Rig) -> None:
+    rig.take()
+    kernel = rig.program()
+    on_gpu, beside = rig.program(), rig.program(start=False)  # of the same mark, in sessions of their own
+    kernel.end()
+    seen: list[bool] = []
+    rig.device.forget(kernel.pid, lambda: seen.append(on_gpu.process.poll() is not None and rig.node.used() == 0))
+    rig.until(lambda: seen)
+    assert seen == [True] and beside.do("1") == 1
+
+
+def test_a_sweep_that_never_comes_back_lets_go_some_time(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.pod.cuda.device.SWEEP_SECONDS", 0.05)
+    rig.take()
+    kernel = rig.program()
+    kernel.end()
+    helper, gone = rig.device._helper, list[bool]()
+    assert helper is not None
+    os.kill(helper.pid, signal.SIGSTOP)
+    rig.device.forget(kernel.pid, lambda: gone.append(True))
+    rig.until(lambda: gone)
+    os.kill(helper.pid, signal.SIGCONT)
+    assert gone == [True]
 
 
 def test_a_kernel_without_cuda_parks_at_once_and_needs_no_resume(rig: Rig) -> None:
@@ -196,7 +222,7 @@ def test_managed_memory_keeps_the_gpu_for_life_and_says_why(rig: Rig) -> None:
     rung, reason = rig.device.probe()
     assert (rung, "managed" in reason) == (Rung.EXCLUSIVE, True)
     assert rig.park(kernel)[0].reason == "not_supported"  # type: ignore[union-attr]
-    rig.device.forget(kernel.pid)
+    rig.device.forget(kernel.pid, lambda: None)
     assert rig.device.probe()[0] is not Rung.EXCLUSIVE
 
 

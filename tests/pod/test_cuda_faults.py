@@ -229,7 +229,7 @@ def test_a_kernel_that_dies_while_the_driver_hangs_is_forgotten_and_the_next_one
         rig.device.park(kernel.main.pid, lambda error, size: answers.append(error))
         rig.until(lambda: fault.fired)
         kernel.main.end()
-        rig.device.forget(kernel.main.pid)
+        rig.device.forget(kernel.main.pid, lambda: None)
         rig.take()
         following = rig.program()
         assert rig.park(following)[0] is None

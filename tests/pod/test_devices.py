@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import pytest
 
 from gateway.pod.devices import SuitedDevice
@@ -39,3 +42,15 @@ def test_what_was_simulated_is_no_state_of_a_real_gpu(parked: bool) -> None:
     found.suit(None)
     assert found.simulated is None
     assert not found.parked
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_what_a_kernel_leaves_on_a_simulated_gpu_is_ended_and_what_one_without_leaves_is_not(on_gpu: bool) -> None:
+    left = subprocess.Popen(["sleep", "60"], env={"NAME": "value", "PATH": os.environ["PATH"]}, start_new_session=True)
+    told: list[bool] = []
+    device(COSTS).gone(1 << 30, on_gpu, lambda: told.append(True))
+    try:
+        assert told and (left.poll() is not None) is on_gpu
+    finally:
+        left.kill()
+        left.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,17 +45,21 @@ class Recorder(NoParking):
         self._parked = False
         done(None, 7)
 
+    def gone(self, pid: int, on_gpu: bool, done: Callable[[], None]) -> None:
+        self.asked.append(("gone", on_gpu))
+        self.cleared = done
+
 
 class Kernel:
     """As ``obey`` knows a supervisor: a lease with a real gate, and a cell that waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, lock_dir: str | None = None) -> None:
         self.device, self.visible, self._orders = Recorder(), [], 0  # type: ignore[var-annotated]
         self.gate = Gate(2, lambda request: (True, ""), lambda request: None)
         self.gate.kernel_ready()
         self.lease = Lease(
             self.gate, self.device, lambda: 1, lambda effects: None, self.visible.append, lambda then: then(True), lambda why: None,
-            lambda: None, Possession(None, ""), lambda seconds, call: call(),
+            lambda: None, Possession(lock_dir, ""), lambda seconds, call: call(),
         )  # fmt: skip
 
     def changed(self) -> None: ...
@@ -97,3 +102,27 @@ def test_a_grant_that_does_not_name_a_device_for_each_gpu_is_refused() -> None:
     with pytest.raises(WireError, match="2 GPUs names 1 devices"):
         kernel.order("grant", gpus=["a", "b"], devices=["GPU-0"])
     assert not kernel.device.asked
+
+
+def test_a_gpu_is_let_go_once_nothing_of_the_kernel_that_ended_is_there(tmp_path: Path) -> None:
+    kernel, other, told = Kernel(str(tmp_path / "locks")), Possession(str(tmp_path / "locks"), "other"), []
+    kernel.cell("one")
+    kernel.order("grant", gpus=["GPU-0"])
+    kernel.gate.gone("died", asked=False)
+    kernel.lease.kernel_gone(lambda: told.append(True))
+    assert kernel.device.asked[-1] == ("gone", True) and other.take(["GPU-0"]) and not told
+    kernel.device.cleared()
+    assert other.take(["GPU-0"]) == "" and told
+
+
+def test_a_gpu_that_the_next_process_was_granted_meanwhile_is_kept(tmp_path: Path) -> None:
+    kernel, other = Kernel(str(tmp_path / "locks")), Possession(str(tmp_path / "locks"), "other")
+    kernel.cell("one")
+    kernel.order("grant", gpus=["GPU-0"])
+    kernel.gate.gone("died", asked=False)
+    kernel.lease.kernel_gone(lambda: None)
+    kernel.gate.kernel_ready()
+    kernel.cell("two")
+    kernel.order("grant", gpus=["GPU-0"])
+    kernel.device.cleared()
+    assert other.take(["GPU-0"]), "it is on it again"

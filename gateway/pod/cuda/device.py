@@ -30,6 +30,7 @@ LOCK_SECONDS = 5.0  # for GPU work that was submitted and isn't done
 ROOM_SECONDS = 2.0  # for the memory of whoever had the GPU before and has just ended
 LOOK_SECONDS = 2.0  # for a look at the GPUs before a kernel first runs
 FREEZE_SECONDS = 10.0  # for making a kernel safe to kill
+SWEEP_SECONDS = 15.0  # for ending what a kernel has left; what hangs longer hangs in the driver
 HELPERS = 5  # that may die in one operation
 HANGS_WHEN_KILLED = (595,)  # drivers from here on have hung machines whose restored processes were killed (NVIDIA/cuda-checkpoint#53)
 
@@ -163,15 +164,28 @@ class CudaDevice(Device):
     def _hangs_when_killed(self) -> bool:
         return version(self._facts.driver) >= HANGS_WHEN_KILLED
 
-    def forget(self, pid: int) -> None:
+    @property
+    def finds_left(self) -> bool:  # type: ignore[override]
+        return self._missing == ""
+
+    def forget(self, pid: int, done: Callable[[], None]) -> None:
         if self._operation is not None and self._operation.timer is not None:
             self._operation.timer.cancel()
         if self._helper is not None and self._helper.busy:  # it may be in a call that never ends
             self._dismiss()
-        if self._gpus and not self._missing:
+        calls = [done]
+
+        def swept(answer: Optional[Fields] = None) -> None:
+            if calls:
+                calls.pop()()
+
+        if self._gpus and self.finds_left:
             before = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
             freeze = self._restored and self._hangs_when_killed
-            self._ask("sweep", lambda answer: None, root=pid, mark=self._mark, before=before, freeze=freeze)
+            self._ask("sweep", swept, root=pid, mark=self._mark, before=before, freeze=freeze)
+            self._reactor.call_later(SWEEP_SECONDS, swept)
+        else:
+            swept()
         self._life += 1
         self._operation = self._parked = self._visible = None
         self._gpus, self._floor, self.alarm, self._restored = [], {}, "", False

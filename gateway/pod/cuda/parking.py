@@ -23,6 +23,7 @@ from .steps import Lost, Say, Steps
 HOST_MARGIN = 1.1  # of the state's size, in host memory
 REASONS = {driver.NOT_READY: "gpu_busy", driver.NOT_SUPPORTED: "not_supported", driver.NOT_PERMITTED: "not_permitted"}
 UNFIT = "no_device"  # a process in which the driver has failed to start once can't be used any more
+SWEEP_SECONDS = 5.0  # for what was killed to end
 RESTART = "Save what you need of the kernel's other variables and restart it."
 
 
@@ -144,7 +145,8 @@ class Parking:
 
     def sweep(self, root: int, mark: str, before: int, freeze: bool) -> None:
         """After the kernel's end: nobody leases for what it has left on the GPU, so that ends too. ``before``: only what was started
-        until then (clock ticks since boot), as the next kernel bears the same mark. ``freeze``: as before any kill."""
+        until then (clock ticks since boot), as the next kernel bears the same mark. ``freeze``: as before any kill. Returns once it
+        has ended."""
         left = [process for process in self.scan(root, mark)[0] if process[1] <= before]
         if freeze:
             try:
@@ -153,6 +155,9 @@ class Parking:
                 pass
         for process in left:
             kill(process)
+        end = self._clock() + SWEEP_SECONDS
+        while any(map(alive, left)) and self._clock() < end:
+            self._pause(0.01)
 
     # steps
 
