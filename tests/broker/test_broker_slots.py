@@ -55,12 +55,12 @@ def test_what_is_left_goes_back_where_nobody_waits_and_is_handed_over_where_some
 def test_a_gpu_that_others_have_is_waited_for_and_had_when_it_comes_back() -> None:
     @slots
     async def story(world: World) -> None:
-        world.backend.taken = "other pods of the cluster have it"
+        world.backend.taken = "other pods of the cluster"
         kernel = await world.kernel()
         kernel.want()
         await world.until(lambda: any(order["do"] == "queue" for order in kernel.orders))
         assert [order["do"] for order in kernel.orders] == ["queue"], "no error: it waits"
-        assert kernel.orders[-1]["holders"] == ["other pods of the cluster have it"]
+        assert kernel.orders[-1]["holders"] == ["other pods of the cluster"]
         world.backend.taken = ""
         world.broker._tell(await world.broker._patrol.inventory())
         await world.phase(kernel, Phase.HOLDING)

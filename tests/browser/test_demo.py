@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.conftest import SECONDS
+from tests.browser.pages import SECONDS
 
 
 class Demo:

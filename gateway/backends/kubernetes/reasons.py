@@ -17,11 +17,12 @@ _NEVER_STARTS = {"CreateContainerConfigError", "CreateContainerError", "RunConta
 
 @dataclass(frozen=True)
 class Trouble:
-    """``final``: waiting longer can't help. ``message``: cause and next step."""
+    """``final``: waiting longer can't help. ``message``: cause and next step. ``words``: the scheduler's own, if any."""
 
     message: str
     final: bool
     reason: str
+    words: str = ""
 
 
 def trouble(pod: Pod) -> Trouble | None:
@@ -43,10 +44,12 @@ def _scheduling(pod: Pod) -> Trouble | None:
     for condition in pod.get("status", {}).get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             said = condition.get("message") or condition.get("reason") or "the scheduler gives no reason"
+            said = said.partition(" preemption:")[0].removesuffix(" no new claims to deallocate,")
             return Trouble(
                 f"No node has room for this kernel's pod just now: {said} It starts when there is room; a smaller profile may fit.",
                 final=False,
                 reason="unschedulable",
+                words=said.rstrip("."),
             )
     return None
 

@@ -92,11 +92,11 @@ class Slots:
             pod = await self._handed_over(name, supervisor) or await self._made(name, supervisor, units)
             return await self._known(pod, units)
         except ApiDenied as exc:
-            raise self._not_now(units, f"the cluster gives no more: {exc}") from exc
+            raise self._not_now(units, f"the cluster, which gives no more: {exc}") from exc
         except LeaseError:
             raise
         except ElasticError as exc:
-            raise self._not_now(units, f"the cluster doesn't answer: {exc}") from exc
+            raise self._not_now(units, f"the cluster, which doesn't answer: {exc}") from exc
         finally:
             self._busy.discard(name)
 
@@ -137,7 +137,7 @@ class Slots:
                 break
             except ApiConflict:  # the one before is on its way out
                 if time.monotonic() > until:
-                    raise self._not_now(units, f"its last kernel has not left it: see the pod {name}") from None
+                    raise self._not_now(units, f"its last kernel, which has not left it: see the pod {name}") from None
                 await self._pods.changed(0.2)
         return await self._bound(pod, units)
 
@@ -153,9 +153,9 @@ class Slots:
                     if now["spec"].get("nodeName") and not (trouble and trouble.final):
                         return now
                     if trouble is not None and (trouble.final or not self._leaving(units)):
-                        raise self._not_now(units, f"other pods of the cluster have it ({trouble.message})")
+                        raise self._not_now(units, f"other pods of the cluster ({trouble.words or trouble.message})")
                 if time.monotonic() > until:
-                    raise self._not_now(units, f"the scheduler has not bound the pod {name} within {BIND_SECONDS:g} s")
+                    raise self._not_now(units, f"the scheduler, which has not bound the pod {name} within {BIND_SECONDS:g} s")
                 await self._pods.changed(0.5)
         except BaseException:
             self._ending.add(uid)
@@ -177,7 +177,7 @@ class Slots:
             now = self._pods.get(name)
             trouble = None if now is None else reasons.trouble(now)
             if now is None or now["metadata"]["uid"] != uid or (trouble is not None and trouble.final):
-                raise self._not_now(units, trouble.message if trouble else f"the pod {name} was deleted")
+                raise self._not_now(units, f"a slot that came to nothing: {trouble.message if trouble else f'the pod {name} was deleted'}")
             if reasons.running(now):
                 devices = _reported(await self._api.log(self._site.namespace, name, "slot"))
                 if len(devices) == len(units):
@@ -215,6 +215,7 @@ class Slots:
         )
 
     def _not_now(self, units: tuple[str, ...], why: str) -> LeaseError:
+        """``why`` is what people read after "held by"."""
         until = time.monotonic() + TRY_AGAIN_SECONDS
         self._taken |= dict.fromkeys(units, (until, why))
         return LeaseError(why, reason=GPU_IN_USE)

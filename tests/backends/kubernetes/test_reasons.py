@@ -29,6 +29,10 @@ def ended(reason: str, code: int) -> dict[str, Any]:
 UNSCHEDULABLE = [
     {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes: 2 Insufficient nvidia.com/gpu."}
 ]
+REAL = (
+    "0/2 nodes are available: 1 Insufficient example.com/gpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+    " no new claims to deallocate, preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
+)
 DISRUPTED = [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "node is gone"}]
 
 
@@ -89,3 +93,10 @@ def test_a_pod_that_was_deleted_and_killed_after_its_grace_is_told_to_have_been_
     found = trouble(seen)
     assert found is not None
     assert found.reason == "deleted"
+
+
+def test_of_what_the_scheduler_says_only_what_is_missing_is_told() -> None:
+    told = trouble(pod(conditions=[{**UNSCHEDULABLE[0], "message": REAL}]))
+    assert told is not None
+    assert told.words == "0/2 nodes are available: 1 Insufficient example.com/gpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]"
+    assert "preemption" not in told.message

@@ -1,0 +1,71 @@
+"""A real JupyterLab, connected by ``--gateway-url`` to a gateway, and notebooks in its folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+
+import nbformat
+
+from tests.browser.pages import SECONDS
+from tests.lab.conftest import free_port
+
+TOKEN = "browser-test-token"
+COMMON = f'c = get_config()\nc.IdentityProvider.token = {TOKEN!r}\nc.ServerApp.ip = "127.0.0.1"\nc.ServerApp.allow_root = True\n'
+
+
+class JupyterLab:
+    """``gateway`` is an address, ``token`` the gateway's."""
+
+    def __init__(self, root: Path, gateway: str, token: str = TOKEN) -> None:
+        self.root, self.port = root, free_port()
+        self.notebooks = root / "notebooks"
+        self.notebooks.mkdir()
+        (root / "lab_config.py").write_text(f"""{COMMON}
+c.ServerApp.port = {self.port}
+c.ServerApp.port_retries = 0
+c.ServerApp.root_dir = {str(self.notebooks)!r}
+c.ServerApp.open_browser = False
+c.GatewayClient.auth_token = {token!r}
+""")
+        quiet = root / "settings" / "@jupyterlab" / "apputils-extension"
+        quiet.mkdir(parents=True)
+        (quiet / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
+        self.process = start(root, "lab", "jupyterlab", f"--gateway-url={gateway}")
+        answers(root, self.process, "lab", self.port)
+
+    def new(self, name: str, cells: Iterable[str], kernel: str = "elastic-python", display: str = "Python (elastic GPU)") -> str:
+        """The address of a new notebook."""
+        spec = {"display_name": display, "language": "python", "name": kernel}
+        sheet = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata={"kernelspec": spec})
+        nbformat.write(sheet, self.notebooks / f"{name}.ipynb")
+        return f"http://127.0.0.1:{self.port}/lab/workspaces/{name}/tree/{name}.ipynb?token={TOKEN}"
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait(SECONDS)
+
+
+def start(root: Path, name: str, module: str, *args: str) -> subprocess.Popen[bytes]:
+    """A server with ``NAME_config.py`` and ``NAME.log`` in ``root``."""
+    env = {**os.environ, "JUPYTERLAB_SETTINGS_DIR": str(root / "settings")}
+    with (root / f"{name}.log").open("ab") as log:
+        command = [sys.executable, "-P", "-m", module, f"--config={root / f'{name}_config.py'}", *args]
+        return subprocess.Popen(command, stdout=log, stderr=log, env=env)
+
+
+def answers(root: Path, process: subprocess.Popen[bytes], name: str, port: int) -> None:
+    """Returns when the server does."""
+    for _ in range(SECONDS * 10):
+        assert process.poll() is None, (root / f"{name}.log").read_text()
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/api").close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError(f"{name} doesn't answer")
