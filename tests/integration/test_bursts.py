@@ -40,6 +40,34 @@ def test_a_cell_runs_on_two_workers_and_a_variable_comes_home(browser):
     assert browser.run("print(result)").out == "42\n"
 
 
+def test_a_rank_may_be_through_long_before_the_others(browser):
+    cell = browser.run(distributed("import time\ntime.sleep(1.5 * (RANK == 0))\nlate = 'here'"))
+    assert cell.status == "ok", cell
+    assert browser.run("print(late)").out == "here\n"
+
+
+def test_results_of_several_ranks_come_as_lists(browser):
+    assert browser.run(distributed("mine = RANK * 10", "-w 2 -e none --ranks all")).status == "ok"
+    assert browser.run("print(mine)").out == "[0, 10]\n"
+
+
+def test_a_cell_that_runs_longer_than_it_may_is_ended(browser):
+    cell = browser.run(distributed("import time\ntime.sleep(600)", "-w 2 -e none --timeout 1s"))
+    assert (cell.ename, "as long as --timeout lets it" in cell.evalue) == ("BurstFailed", True)
+
+
+def test_a_dry_run_lists_what_would_be_taken_along_and_starts_nothing(gateway, browser):
+    browser.run("wide = list(range(1000))")
+    before = len(gateway.call("GET", "/api/bursts").json()["bursts"])
+    assert "wide " in browser.run(distributed("print(len(wide))", "-w 2 -e none --dry-run")).out
+    assert len(gateway.call("GET", "/api/bursts").json()["bursts"]) == before
+
+
+def test_what_a_rank_displays_is_displayed(browser):
+    cell = browser.run(distributed("from IPython.display import display, HTML\ndisplay(HTML('<b>hi</b>'))", "-w 2 -e none --show 0"))
+    assert "<b>hi</b>" in [data.get("text/html") for data in cell.data]
+
+
 def test_what_a_cell_changes_is_changed_in_place(browser):
     browser.run("history = [1]\nalias = history")
     cell = browser.run(distributed("history.append(RANK + 2)"))

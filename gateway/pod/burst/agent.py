@@ -99,7 +99,7 @@ class Agent:
         """What has ended before its time, as far as it is known; "" where nothing has."""
         for at, (process, child) in enumerate(self._children):
             code = child.poll()
-            if code is not None and (code or not self._meeting.all_done):
+            if code or (code == 0 and not self._meeting.all_done and not self._meeting.is_through(child.pid)):
                 return self._obituary(process, self._folder / f"process.{at}.log", code)
         silent = next((rank for rank in self._meeting.ranks.values() if rank.gone and not rank.through), None)
         if silent is not None:

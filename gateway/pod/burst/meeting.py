@@ -52,6 +52,10 @@ class Meeting:
         """Each rank that has come is through with its cell."""
         return bool(self.ranks) and all(rank.through for rank in self.ranks.values())
 
+    def is_through(self, pid: int) -> bool:
+        """Whether this process is a rank that is through with its cell."""
+        return any(rank.through for rank in self.ranks.values() if rank.pid == pid)
+
     def signal(self, signum: int) -> None:
         """To every rank and what it has started. One that is through with its cell has nothing left to interrupt."""
         for rank in self.ranks.values():

