@@ -50,23 +50,15 @@ class Home:
 
     def take(self, ended: Ended, ranks: Optional[tuple[int, ...]]) -> str:
         """Bring home what the ranks have made; what there is to say about it. ``ranks``: None for all."""
-        from ..capture import take
+        from ..capture import take, take_each
 
-        sent = self._sent(ended)
+        names, sent = self._shell.user_ns, self._sent(ended)
         if ranks == (0,):
-            report = take(burst.read_buffers(ended.folder / burst.RESULTS / "0"), self._shell.user_ns, sent)
-            return "\n".join([*(f"{name} stayed in the ranks: {why}" for name, why in report.skipped.items()), *report.notes])
-        files = sorted((ended.folder / burst.RESULTS).glob("*[0-9]"), key=lambda file: int(file.name))
-        lists: dict[str, list[Any]] = {}
-        said = []
-        for file in files:
-            names: dict[str, Any] = {}
-            report = take(burst.read_buffers(file), names, sent)
-            for name in report.assigned:
-                lists.setdefault(name, []).append(names[name])
-            said += [f"rank {file.name}: {name} stayed there: {why}" for name, why in report.skipped.items()]
-        self._shell.user_ns.update(lists)
-        return "\n".join(said)
+            report = take(burst.read_buffers(ended.folder / burst.RESULTS / "0"), names, sent)
+        else:
+            files = (ended.folder / burst.RESULTS).glob("*[0-9]")
+            report = take_each({int(file.name): burst.read_buffers(file) for file in files}, names, sent)
+        return "\n".join([*(f"{name} stayed in the ranks: {why}" for name, why in report.skipped.items()), *report.notes])
 
     def failure(self, ended: Ended) -> BaseException:
         """What to raise."""

@@ -7,7 +7,7 @@
     capsule.listing    # for --dry-run: name, type, bytes, kind
     capsule.warnings   # sentences to show at once
     ...
-    report = capture.take(blobs, shell.user_ns)        # what a rank's ``Cell.give_back`` returned
+    report = capture.take(blobs, shell.user_ns)        # what a rank's ``Cell.give_back`` returned; ``take_each`` for several ranks
     raise capture.failure(blobs, shell.user_ns)        # what a rank's ``Cell.run`` returned
 
 Keep the capsule while its burst lives: it says which object is which when results come home. A kernel that has started again since
@@ -21,6 +21,6 @@ from __future__ import annotations
 
 from .errors import CaptureError
 from .pack import Capsule, Item, Options, pack
-from .take import Report, failure, needs_gpu, take
+from .take import Report, failure, needs_gpu, take, take_each
 
-__all__ = ["Capsule", "CaptureError", "Item", "Options", "Report", "failure", "needs_gpu", "pack", "take"]
+__all__ = ["Capsule", "CaptureError", "Item", "Options", "Report", "failure", "needs_gpu", "pack", "take", "take_each"]

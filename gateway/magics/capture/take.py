@@ -46,10 +46,35 @@ def needs_gpu(blobs: Sequence[Buffer]) -> bool:
 
 def take(blobs: Sequence[Buffer], namespace: dict[str, Any], sent: Sent = None) -> Report:
     """Raises ``CaptureError`` if this isn't the kernel that sent the cell and ``sent`` isn't given."""
+    return _take(blobs, namespace, sent, namespace)
+
+
+def take_each(results: dict[int, Sequence[Buffer]], namespace: dict[str, Any], sent: Sent = None) -> Report:
+    """Results of several ranks, by rank: each assigned name becomes a list of what the ranks have, in their order.
+
+    An object can only become what one rank made of it: changes are taken from the first.
+    """
+    whole = Report()
+    lists: dict[str, list[Any]] = {}
+    for at, rank in enumerate(sorted(results)):
+        made: dict[str, Any] = {}
+        report = _take(results[rank], namespace, sent, made, changes=at == 0)
+        for name, value in made.items():
+            lists.setdefault(name, []).append(value)
+        whole.mutated += report.mutated
+        whole.skipped.update((f"{name} (rank {rank})", reason) for name, reason in report.skipped.items())
+        whole.notes += [note for note in report.notes if note not in whole.notes]
+    namespace.update(lists)
+    whole.assigned = list(lists)
+    return whole
+
+
+def _take(blobs: Sequence[Buffer], namespace: dict[str, Any], sent: Sent, made: dict[str, Any], changes: bool = True) -> Report:
+    """``made`` gets the assigned names."""
     header = header_of(list(blobs))
     report = Report(skipped=dict(header["skipped"]), notes=list(header["notes"]))
     with _place(header, namespace, sent) as (memo, names):
-        _Taking(Loader(header, _writable(blobs), memo), namespace, report, names).all()
+        _Taking(Loader(header, _writable(blobs), memo), namespace, report, names, made).all(changes)
     return report
 
 
@@ -117,20 +142,22 @@ def _writable(blobs: Sequence[Buffer]) -> list[Buffer]:
 
 
 class _Taking:
-    def __init__(self, loader: Loader, namespace: dict[str, Any], report: Report, names: dict[int, str]) -> None:
-        self._loader, self._namespace, self._report, self._names = loader, namespace, report, names
+    def __init__(self, loader: Loader, namespace: dict[str, Any], report: Report, names: dict[int, str], made: dict[str, Any]) -> None:
+        self._loader, self._namespace, self._report, self._names, self._made = loader, namespace, report, names, made
 
-    def all(self) -> None:
+    def all(self, changes: bool) -> None:
         for at, frame in enumerate(self._loader.frames):
             try:
-                self._one(frame, self._loader.frame(at))
+                value = self._loader.frame(at)
+                if changes or frame["kind"] == "assigned":
+                    self._one(frame, value)
             except Exception as exc:
                 self._report.skipped[frame["name"]] = f"it could not be loaded in the notebook: {failures.named(exc)}"
 
     def _one(self, frame: dict[str, Any], value: Any) -> None:
         name = frame["name"]
         if frame["kind"] == "assigned":
-            self._namespace[name] = value
+            self._made[name] = value
             self._report.assigned.append(name)
             return
         obj, state = value

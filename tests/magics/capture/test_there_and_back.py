@@ -278,3 +278,13 @@ def test_the_notebooks_objects_are_not_touched_by_packing(notebook):
     notebook.here("x = {'a': [1, 2]}; import copy; before = copy.deepcopy(x); def_ = 1\nclass T: pass\nt = T(); state = dict(vars(t))")
     notebook.pack("x, t, T")
     assert notebook["x"] == notebook["before"] and vars(notebook["t"]) == notebook["state"]
+
+
+def test_results_of_several_ranks_are_lists_and_changes_are_the_first_ones(notebook):
+    notebook.here("items = []; base = 10")
+    capsule = notebook.pack("items.append(RANK); mine = RANK * 2\ndef f(): return base")
+    backs = {rank: notebook.ranks.run(capsule.blobs, {"RANK": rank}).back for rank in (2, 0, 1)}
+    report = capture.take_each(backs, notebook.names)
+    assert notebook["mine"] == [0, 2, 4] and notebook["items"] == [0] and report.mutated == ["items"]
+    notebook.here("base = 11")
+    assert [f() for f in notebook["f"]] == [11, 11, 11] and set(report.assigned) == {"mine", "f"}
