@@ -173,6 +173,12 @@ class ElasticProvisioner(KernelProvisionerBase):
             self._encrypt()
         return result
 
+    async def template(self) -> Spec:
+        """What a kernel of this kernelspec is started with before anybody has asked for it."""
+        cwd = os.getcwd()
+        made = await super().pre_launch(cmd=self._command([], {"cwd": cwd}), cwd=cwd, env=self._base_env({}))
+        return self._spec(made["cmd"], made["env"], cwd)
+
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
         """Start the kernel, under its living supervisor where there is one. In a gateway it returns once the supervisor listens,
         elsewhere once the kernel answers. Raises ``LaunchError`` with the kernel's last words, ``LaunchTimeout``."""

@@ -35,6 +35,7 @@ class Supervisor(ABC):
     owner: str  # name of the owning gateway, "" where a process owns it
     user: str
     name: str  # kernelspec
+    whose: Mapping[str, Any] | None = None  # what a supervisor that goes by another name still has to be told (IDENTITY)
     display: str
     metadata: dict[str, Any]  # what its owner gave with it (``Spec.metadata``)
     place: str  # what ``Backend.at`` finds it by, here and in another process of this backend
@@ -51,6 +52,10 @@ class Supervisor(ABC):
 
     async def clear(self) -> None:  # noqa: B027
         """It has died: end what its kernel has left running. Called by the broker before the kernel's GPU is somebody else's."""
+
+    def trouble(self) -> str:
+        """Why it may not answer although it exists, for people; "" where nothing is known. Called while its line is broken."""
+        return ""
 
     def obituary(self) -> str:
         """Why it is gone, for people. Called once its line is broken and it isn't alive."""
@@ -79,6 +84,15 @@ class Foreign:
     nodes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Warm:
+    """Kernels of one kind that are kept started: how many wait just now, how many starts have claimed one, and how many found none."""
+
+    ready: int
+    hits: int
+    misses: int
+
+
 class Backend(ABC):
     """A place where supervisors run. ``places``: where processes of this machine meet, None where there are none to meet.
 
@@ -91,6 +105,7 @@ class Backend(ABC):
     direct = True
     on_foreign: Callable[[tuple[Foreign, ...]], None] | None = None  # set by the broker; told of all of them at each change
     drained: Set[str] = frozenset()  # nodes on which no kernel is started
+    on_freed: Callable[[], None] | None = None  # set by the broker; called when a GPU that others had is to be had
     lock_dir: str | None = None  # where this machine's supervisors lock the GPUs that their kernels are on
 
     @abstractmethod
@@ -125,9 +140,9 @@ class Backend(ABC):
         Raises ``LeaseError``, reason ``GPU_IN_USE``, where others have them."""
         return list(gpus)
 
-    def settle(self, owners: Mapping[str, str], known: Set[str]) -> None:  # noqa: B027
-        """``owners``: the kernel that has each leased GPU now; ``known`` as in ``claim``. Called by the broker after each decision; what
-        nobody has any more is given back."""
+    def settle(self, owners: Mapping[str, str], known: Set[str], waiting: Set[str]) -> None:  # noqa: B027
+        """``owners``: the kernel that has each leased GPU now; ``known`` as in ``claim``; ``waiting``: nodes on which kernels wait for one.
+        Called by the broker after each decision; what nobody has any more is given back."""
 
     def drain(self, nodes: Set[str]) -> None:
         """From now on no kernel is started on exactly these nodes. Called by the broker for an administrator; where ``places`` are, it
@@ -141,6 +156,17 @@ class Backend(ABC):
         """Our own kernels whose start the gateway before us had begun: ``start`` with the same id goes on with it. Called once, after
         ``find``."""
         return []
+
+    def keep_warm(self, specs: Iterable[Spec]) -> None:  # noqa: B027
+        """Keep kernels started that ``start`` gives to whoever comes: ``specs`` are what each kernelspec is started with. Called once, by a
+        gateway."""
+
+    def warm(self) -> Mapping[str, Warm]:
+        """The kernels that are kept so, by profile."""
+        return {}
+
+    async def end_warm(self) -> None:  # noqa: B027
+        """Keep none any more. Called as a gateway ends with all its kernels."""
 
     async def close(self) -> None:  # noqa: B027
         """Hang up. Called by the broker as it stops."""

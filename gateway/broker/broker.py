@@ -117,6 +117,7 @@ class Broker:
                 log.warning("drained, so no kernel starts and no GPU is leased there: %s", ", ".join(sorted(drained)))
             self._take_on(links, [*told, *held, *(events.NodeDrained(node, True) for node in drained)])
             self.backend.on_foreign = self._foreign_waits
+            self.backend.on_freed = lambda: self._do(self._look_at_gpus())
             for each in self.beside:
                 await each.start()
             if self._desk is not None:
@@ -163,6 +164,9 @@ class Broker:
         self._take_on(await self._dial_all(), [])
         for link in self.own() if self.on_found else ():
             self.on_found(link)
+
+    async def _look_at_gpus(self) -> None:
+        self._tell(await self._patrol.inventory())
 
     # kernels
 
@@ -427,7 +431,8 @@ class Broker:
         if self.backend.direct:  # nothing is accounted for elsewhere, and this is asked with each word of each kernel
             return
         owners = {uuid: record.kernel_id for uuid, record in self.book.devices.owner.items()}
-        self.backend.settle({uuid: name for uuid, name in owners.items() if name not in self._foreign}, self.known)
+        waiting = {record.node for record in self.book.kernels.values() if record.phase is Phase.WAITING}
+        self.backend.settle({uuid: name for uuid, name in owners.items() if name not in self._foreign}, self.known, waiting)
 
     async def _park_unless_used(self, link: KernelLink, reading: Reading, park: Park) -> None:
         """A training thread goes on after its cell: that counts as executing."""

@@ -67,6 +67,7 @@ class KernelLink:
         self._subscribers: dict[str, Subscriber] = {}
         self._on_state: list[Callable[[KernelLink, KernelState], None]] = []
         self._on_lost: list[Callable[[KernelLink, str], None]] = []
+        self._on_silent: list[Callable[[KernelLink, str], None]] = []
         self._on_refused: list[Callable[[KernelLink, dict[str, Any]], None]] = []
         self.on_ask: Callable[[KernelLink, int, dict[str, Any]], None] | None = None  # told of each question of the kernel
         self._changed: list[asyncio.Future[None]] = []
@@ -108,6 +109,11 @@ class KernelLink:
     def on_lost(self, callback: Callable[[KernelLink, str], None]) -> Callable[[], None]:
         """Call ``callback(link, reason)`` once, when the supervisor is gone for good; returns what ends that."""
         return _add(self._on_lost, callback)
+
+    def on_silent(self, callback: Callable[[KernelLink, str], None]) -> Callable[[], None]:
+        """Call ``callback(link, why)`` when it is known why the supervisor does not answer, and with "" when it does again; returns what
+        ends that."""
+        return _add(self._on_silent, callback)
 
     def on_refused(self, callback: Callable[[KernelLink, dict[str, Any]], None]) -> Callable[[], None]:
         """Call ``callback(link, {"message", "reason"})`` for each refusal, such as a stale order; returns what ends that."""
@@ -161,7 +167,8 @@ class KernelLink:
     async def call(self, do: str, timeout: float = 10.0, **fields: Any) -> dict[str, Any]:
         """Ask the supervisor to do something; its answer. Raises the ``ElasticError`` that it answers, ``SupervisorLost``."""
         if not self.connected:
-            raise SupervisorLost(self.gone or f"the supervisor of kernel {self.kernel_id} can't be reached just now: try again")
+            unknown = f"the supervisor of kernel {self.kernel_id} can't be reached just now: try again"
+            raise SupervisorLost(self.gone or self.silence or unknown)
         number = next(self._ids)
         answered: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._calls[number] = answered
@@ -213,6 +220,9 @@ class KernelLink:
             self._welcome = None
         self.connected, self._silent = True, 0
         self.dials += 1
+        if state.kernel_id != self.kernel_id and self.supervisor.whose is not None:  # it was started for nobody
+            await self.call("become", timeout, whose=dict(self.supervisor.whose))
+            state.kernel_id = self.kernel_id
         self._new_state(state)
 
     def _hang_up(self) -> None:
@@ -277,7 +287,7 @@ class KernelLink:
             try:
                 await self._dial(5.0)
                 self._fail_calls("the line to the kernel's supervisor broke: try again")  # now it is known that this is all
-                self.silence = ""
+                self._silence("")
                 return
             except VersionError as exc:
                 log.warning("kernel %s: %s", self.kernel_id, exc)
@@ -285,10 +295,17 @@ class KernelLink:
             except SupervisorLost:
                 waited += pause
                 pause = min(2 * pause, MOST_PAUSE)
-                if waited > SILENCE_SECONDS and not self.silence:
-                    self.silence = SILENT
-                    log.warning("kernel %s: %s", self.kernel_id, self.silence)
+                self._silence(self.supervisor.trouble() or (SILENT if waited > SILENCE_SECONDS else self.silence))
         self._finish(self.supervisor.obituary())
+
+    def _silence(self, why: str) -> None:
+        if why == self.silence:
+            return
+        self.silence = why
+        if why:
+            log.warning("kernel %s: %s", self.kernel_id, why)
+        for callback in list(self._on_silent):
+            _guard(callback, self, why)
 
     def _finish(self, why: str) -> None:
         self.gone = why

@@ -6,7 +6,7 @@ a process that has not, nor import anything that isn't imported.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Callable
 
 from ..protocol.wire import Part, loads
@@ -38,6 +38,17 @@ import os
 os.environ.update({{"CUDA_VISIBLE_DEVICES": {",".join(visible)!r}, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}})
 for name, value in (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"), ("TF_FORCE_GPU_ALLOW_GROWTH", "true")):
     os.environ.setdefault(name, value)
+"""
+
+
+def becoming(env: Mapping[str, str], without: Collection[str], cwd: str) -> str:
+    """Code after which a kernel that was started for nobody has the environment and the folder of whoever claimed it."""
+    return f"""
+import os
+for name in {sorted(without)!r}:
+    os.environ.pop(name, None)
+os.environ.update({dict(env)!r})
+os.chdir({cwd!r})
 """
 
 

@@ -42,8 +42,12 @@ class KernelProcess:
             "JPY_PARENT_PID": str(os.getpid()),
             "ELASTIC_SUPERVISOR": str(self._folder / "magic.sock"),
         }
-        cwd = spec.cwd if spec.fallback_cwd is None or os.path.isdir(spec.cwd) else spec.fallback_cwd
-        self.child = Child(argv, env, cwd, self._folder / "kernel.log")
+        self.child = Child(argv, env, self.folder_of_work, self._folder / "kernel.log")
+
+    @property
+    def folder_of_work(self) -> str:
+        spec = self._spec
+        return spec.cwd if spec.fallback_cwd is None or os.path.isdir(spec.cwd) else spec.fallback_cwd
 
     def respawn(self, argv: Optional[list[str]], env: Optional[dict[str, str]], cwd: Optional[str]) -> None:
         """Start the next process, with whatever has changed."""

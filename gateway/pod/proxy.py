@@ -10,15 +10,15 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 import zmq
 
-from ..protocol.errors import LaunchError, cause
-from ..protocol.model import KernelState, Spec
+from ..protocol.errors import BadRequest, LaunchError, cause
+from ..protocol.model import IDENTITY, KernelState, Spec
 from ..protocol.wire import Part, Signer, loads
 from .answers import Answers, channel
-from .aside import LET_GO, Aside, exposing
+from .aside import LET_GO, Aside, becoming, exposing
 from .back import Back
 from .cells.session import Session as PythonCells
 from .cells.session import Unknown as UnknownCells
@@ -223,6 +223,20 @@ class Proxy:
         if not self._closing or self._shut_down:  # it is news of a death, so whoever has asked for a restart is not told
             self.answers.publish(self.messages.status("restarting"), "status", once=True)
         self._kernel_started()
+
+    def become(self, whose: dict[str, Any]) -> None:
+        """A kernel that was started for nobody is somebody's from now on, and works in their folder. Again for the same: nothing.
+        Raises ``BadRequest`` where it is somebody else's."""
+        if whose["kernel_id"] == self.spec.kernel_id:
+            return
+        if not self.spec.unclaimed:
+            raise BadRequest(f"this is kernel {self.spec.kernel_id}, which has been claimed")
+        before, self.spec.unclaimed = set(self.spec.env), False
+        for name in IDENTITY:
+            setattr(self.spec, name, whose[name])
+        self.state.kernel_id = self.spec.kernel_id
+        self.aside.run(becoming(self.spec.env, before - set(self.spec.env), self.process.folder_of_work))
+        self.changed()
 
     # requests of clients
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from typing import Any
 
+IDENTITY = ("kernel_id", "user", "display", "env", "cwd", "metadata")  # of a Spec: whose kernel it is, and where it works
 GPU_IN_USE = "gpu_in_use"  # a supervisor's answer to a Grant: another kernel is still on that GPU
 
 
@@ -108,6 +109,7 @@ class Spec(_Json):
     lock_dir: str | None = None  # where GPUs are locked by the kernel that is on them; None: nobody else could be
     simulated: dict[str, float] | None = None  # {"park_seconds","seconds_per_gb"}: devices are simulated
     metadata: dict[str, Any] = field(default_factory=dict)  # free for the owner: adoption gives it back
+    unclaimed: bool = False  # started for nobody yet: a call will say whose it is (IDENTITY)
 
 
 @dataclass

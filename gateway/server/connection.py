@@ -48,7 +48,7 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
         self._encode: Callable[[int, str, Sequence[Part]], tuple[int, bytes]] = _legacy
         self._early: list[tuple[str, list[Part], int | None]] = []
         self._early_bytes = 0
-        self._why_early = ""
+        self._why = ""
         self._asked: dict[str, tuple[str, Part]] = {}  # requests without an answer: channel and header
         self._attachment = 0
         self._written = self._acked = 0
@@ -146,15 +146,15 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
         for channel, parts in said:
             self._writer.send(*self._encode(0, channel, spoken_as(parts, self.kernel_manager.spoken)))
 
-    def tell_early(self, why: str) -> None:
-        """What keeps the kernel from coming up: shown in the cells that wait for it."""
-        self._why_early = why
-        for channel, parts, _ in self._early:
-            self._show_why(channel, parts)
+    def explain(self, why: str) -> None:
+        """What keeps the kernel from coming up, or from answering: shown in the cells that wait for it. "": nothing does."""
+        self._why = why
+        for _, header in self._asked.values():
+            self._show_why(header)
 
-    def _show_why(self, channel: str, parts: list[Part]) -> None:
-        if self._why_early and ws.check_request(channel, parts)["msg_type"] == "execute_request":
-            self.say(("iopub", message("stream", {"name": "stderr", "text": self._why_early + "\n"}, parts[0])))
+    def _show_why(self, header: Part) -> None:
+        if self._why and loads(header)["msg_type"] == "execute_request":
+            self.say(("iopub", message("stream", {"name": "stderr", "text": self._why + "\n"}, header)))
 
     def cancel_early(self, ename: str, evalue: str) -> None:
         """End the cells that wait for the kernel to come up; other requests go on waiting."""
@@ -259,7 +259,7 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
     def _keep(self, channel: str, parts: list[Part], m: int | None) -> None:
         self._early.append((channel, parts, m))
         self._early_bytes += sum(map(len, parts))
-        self._show_why(channel, parts)
+        self._show_why(parts[0])
         if self._early_bytes > EARLY_BYTES:
             self._early = []
             self.end(TRY_AGAIN, "too much was sent before the kernel had started")

@@ -58,7 +58,9 @@ async def start(broker: Broker, kernels: ElasticMappingKernelManager) -> Callabl
     for spec in await broker.backend.unfinished():
         if kernels.misses(spec.kernel_id):
             kernels.go_on(spec)
-    return ElasticMetrics(kernels.list_kernels, broker.snapshot).register()
+    if broker.owner and broker.backend.remote:
+        broker.backend.keep_warm(await kernels.templates())
+    return ElasticMetrics(kernels.list_kernels, broker.snapshot, broker.backend.warm).register()
 
 
 async def stop(broker: Broker, kernels: ElasticMappingKernelManager, settings: dict[str, Any]) -> None:

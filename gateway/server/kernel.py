@@ -20,7 +20,7 @@ from jupyter_server.services.kernels.kernelmanager import ServerKernelManager, e
 from traitlets import Type, default
 
 from ..protocol.errors import BadRequest, ElasticError, KernelDied, LaunchError, LaunchTimeout, SupervisorLost, cause
-from ..protocol.model import KernelState
+from ..protocol.model import KernelState, Spec
 from ..protocol.websocket import CLOSE_KERNEL_GONE
 from ..protocol.wire import Part
 from ..provisioner import ElasticProvisioner
@@ -71,7 +71,7 @@ class ElasticKernelManager(ServerKernelManager):
         self.websockets: set[ElasticWebsocketConnection] = set()
         self._unsettled: set[ElasticWebsocketConnection] = set()  # those that were told of a state other than idle as they came
         self.user = ""
-        self._waits_for = ""  # what keeps it from starting
+        self._waits_for = ""  # what keeps it from starting, or from answering
         self.coming = True  # no line yet, but one is on its way
         self.dead = False  # given up: who sends something is told why at once
         self.obituary = ("KernelDied", "The kernel has not been started.")
@@ -204,11 +204,17 @@ class ElasticKernelManager(ServerKernelManager):
         self.start_restarter()
         self._use_link(link)
 
+    async def template(self) -> Spec:
+        """What it would be started with, had nobody asked for it."""
+        return await self._new_provisioner().template()
+
     def waits(self, why: str) -> None:
-        """What keeps it from starting, as its backend has it."""
-        self.reason = self._waits_for = why
+        """What keeps it from starting, or from answering; "" where nothing does any more."""
+        if why or self.reason == self._waits_for:
+            self.reason = why
+        self._waits_for = why
         for websocket in list(self.websockets):
-            websocket.tell_early(why)
+            websocket.explain(why)
 
     def detach(self) -> None:
         """The gateway stops, the kernel does not."""
@@ -229,7 +235,7 @@ class ElasticKernelManager(ServerKernelManager):
             websocket.fail(*self.obituary)
         else:
             websocket.wait()
-            websocket.tell_early(self._waits_for)
+            websocket.explain(self._waits_for)
 
     def greet(self, websocket: ElasticWebsocketConnection) -> None:
         """Its line is there. JupyterLab shows "unknown" after each connection until it hears of a state, and looks away from those that
@@ -382,7 +388,7 @@ class ElasticKernelManager(ServerKernelManager):
     def _use_link(self, link: KernelLink) -> None:
         self._lose_link()
         self.link, self.coming = link, False
-        self._deaf = [link.on_state(self._on_state), link.on_lost(self._on_lost)]
+        self._deaf = [link.on_state(self._on_state), link.on_lost(self._on_lost), link.on_silent(lambda _, why: self.waits(why))]
         if link.dials:
             self._on_state(link, link.state)
 

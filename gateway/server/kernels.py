@@ -134,6 +134,11 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         finally:
             self._starts.pop(kernel.kernel_id, None)
 
+    async def templates(self) -> list[Spec]:
+        """What a kernel of each kernelspec is started with before anybody has asked for one."""
+        kernels = [self.pre_start_kernel(name, {})[0] for name in sorted(self.kernel_spec_manager.find_kernel_specs())]  # type: ignore[union-attr]
+        return [await kernel.template() for kernel in kernels]
+
     def adopt(self, link: KernelLink) -> None:
         """Take over a running kernel under its old id, as it is; one that doesn't answer yet is here, too, so that its notebook stays."""
         kernel, _, kernel_id = self.pre_start_kernel(link.supervisor.name or None, {"kernel_id": link.kernel_id})
@@ -194,6 +199,8 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         for result in results:
             if isinstance(result, Exception):
                 self.log.error("A kernel could not be ended: %s", result)
+        if self.elastic_broker is not None:
+            await self.elastic_broker.backend.end_warm()
 
     async def shutdown_all(self, now: bool = False) -> None:  # type: ignore[override]
         """What jupyter_server calls as a user's own server stops; a gateway detaches instead."""

@@ -6,13 +6,14 @@ It must never count by itself: a number that somebody else holds can't disagree 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from ..backends.base import Warm
 from ..protocol.model import Phase
 
 STATES = ("starting", "idle", "busy", "restarting", "unknown", "dead")
@@ -26,15 +27,20 @@ DOCUMENTED = {
     "elastic_gpus_waited_for": "GPUs that the kernels in the queue wait for.",
     "elastic_queue_length": "Kernels that wait for a GPU.",
     "elastic_parked_bytes": "Bytes of CUDA state that lie in host memory.",
+    "elastic_warm_kernels": "Started kernels that wait for somebody, by profile.",
+    "elastic_warm_claims": "Starts of kernels of profiles that have warm ones, by profile and by whether one was there (hit, miss).",
     "elastic_generation": "This broker's generation; it grows with each restart.",
 }
 
 
 class ElasticMetrics(Collector):
-    """Registered while a gateway serves. ``kernels`` and ``snapshot`` are called once a scrape."""
+    """Registered while a gateway serves. ``kernels``, ``snapshot`` and ``warm`` are called once a scrape."""
 
-    def __init__(self, kernels: Callable[[], list[dict[str, Any]]], snapshot: Callable[[], dict[str, Any]]) -> None:
-        self._kernels, self._snapshot = kernels, snapshot
+    def __init__(
+        self, kernels: Callable[[], list[dict[str, Any]]], snapshot: Callable[[], dict[str, Any]],
+        warm: Callable[[], Mapping[str, Warm]],
+    ) -> None:  # fmt: skip
+        self._kernels, self._snapshot, self._warm = kernels, snapshot, warm
 
     def register(self, registry: CollectorRegistry = REGISTRY) -> Callable[[], None]:
         """Returns what unregisters it."""
@@ -59,6 +65,13 @@ class ElasticMetrics(Collector):
         yield _one("elastic_gpus_waited_for", sum(each["count"] for each in queue))
         yield _one("elastic_queue_length", len(queue))
         yield _one("elastic_parked_bytes", sum(lease["parked_bytes"] for lease in leases))
+        warm = self._warm()
+        yield _by("elastic_warm_kernels", "profile", {profile: each.ready for profile, each in warm.items()})
+        claims = GaugeMetricFamily("elastic_warm_claims", DOCUMENTED["elastic_warm_claims"], labels=["profile", "result"])
+        for profile, each in warm.items():
+            claims.add_metric([profile, "hit"], each.hits)
+            claims.add_metric([profile, "miss"], each.misses)
+        yield claims
         yield _one("elastic_generation", gpu["generation"])
 
 

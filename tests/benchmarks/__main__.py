@@ -17,6 +17,7 @@ from typing import Any
 
 from . import stalls as stalls_extension
 from .capture import capture
+from .pods import pods
 from .rig import Bare, Browser, Gated, Gateway, run_plain
 
 GPU = "%%gpu\n"
@@ -246,19 +247,23 @@ async def two_users(minutes: float = 1.0) -> dict[str, float]:
 BENCHMARKS: dict[str, Callable[..., Any]] = {
     f.__name__: f for f in (round_trip, flood, payloads, lease, supervisor, many, two_users, capture)
 }
+ON_A_CLUSTER: dict[str, Callable[..., Any]] = {"pods": pods}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="which ones; all, where none is named")
+    parser.add_argument(
+        "names", nargs="*", choices=[*BENCHMARKS, *ON_A_CLUSTER, []], help="which ones; all that need no cluster, where none is named"
+    )
     parser.add_argument("--minutes", type=float, default=1.0, help="how long two_users work")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     chosen = parser.parse_args()
     figures = {}
     for name in chosen.names or BENCHMARKS:
-        figures[name] = asyncio.run(BENCHMARKS[name](**({"minutes": chosen.minutes} if name == "two_users" else {})))
+        measure = {**BENCHMARKS, **ON_A_CLUSTER}[name]
+        figures[name] = asyncio.run(measure(**({"minutes": chosen.minutes} if name == "two_users" else {})))
         if not chosen.json:
-            print(f"{name}: {inspect.getdoc(BENCHMARKS[name])}")
+            print(f"{name}: {inspect.getdoc(measure)}")
             for key, value in figures[name].items():
                 print(f"  {key:28} {value:10.2f}")
     if chosen.json:

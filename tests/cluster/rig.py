@@ -26,6 +26,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     "huge": {"cpu": "900", "memory": "256Mi"},
     "no-image": {"image": "localhost/there-is-no-such-image:1", "cpu": "10m", "memory": "256Mi"},
     "small": {"cpu": "10m", "memory": "96Mi"},
+    "warm": {"cpu": "10m", "memory": "256Mi"},
 }
 
 
@@ -33,14 +34,15 @@ class PodGateway(Gateway):
     """``cluster`` and ``namespace``: where its kernels are."""
 
     def __init__(
-        self, machine: Machine, cluster: Cluster, namespace: str, *settings: str, simulated: int | None = 1, **leases: Any
+        self, machine: Machine, cluster: Cluster, namespace: str, *settings: str, simulated: int | None = 1, warm: int = 0, **leases: Any
     ) -> None:  # fmt: skip
         self.cluster, self.namespace = cluster, namespace
         self.resource = gpu_resource(namespace)
         profiles = {name: {"image": KERNEL, "pull_policy": "Never", **fields} for name, fields in PROFILES.items()}
+        here = {"kubernetes.io/hostname": f"node-{NODE}"}
         for name in ("gpu", "life"):
-            here = {"kubernetes.io/hostname": f"node-{NODE}"}
             profiles[name] |= {"gpu_resource": self.resource, "node_selector": here}
+        profiles["warm"] |= {"warm": warm, "gpu_resource": self.resource, "node_selector": here}
         machine.configure(
             ElasticGateway={"backend": "kubernetes", "simulated_gpus": simulated},
             SimulatedGpu={"park_seconds": 0.05},
@@ -51,7 +53,7 @@ class PodGateway(Gateway):
             },
         )  # fmt: skip
         for name in profiles:
-            config = {"profile": name, **({} if name in ("gpu", "life") else {"gpus": 0})}
+            config = {"profile": name, **({} if name in ("gpu", "life", "warm") else {"gpus": 0})}
             machine.variant(name, metadata={"kernel_provisioner": {"provisioner_name": "elastic-provisioner", "config": config}})
         super().__init__(machine, *settings)
 

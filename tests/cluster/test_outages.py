@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from gateway.backends.kubernetes import names
 from tests.cluster.cluster import OwnCluster
 from tests.cluster.rig import PodGateway
 from tests.integration.machine import until
@@ -29,6 +30,31 @@ def test_without_the_api_server_cells_go_on_and_afterwards_all_does(broken_clust
     until(lambda: pods.kernel("default").open().run("print('again')").out == "again\n")
     assert pods.call("POST", f"/api/gpu/kernels/{kernel.id}/release").ok
     assert browser.run(GPU + "print(v)").out == "1\n"
+
+
+def test_a_lost_node_is_told_in_the_notebook_and_a_restart_gives_a_pod_on_another(broken_cluster: OwnCluster, pods: PodGateway) -> None:
+    broken_cluster.kubectl("cordon", "node-1")
+    try:
+        kernel = pods.kernel("default")
+        browser = kernel.open()
+        browser.run("v = 1")
+    finally:
+        broken_cluster.kubectl("uncordon", "node-1")
+    cell = browser.begin("import time; time.sleep(600)")
+    browser.wait(lambda m: m["parent"] == cell and m["type"] == "execute_input")
+    broken_cluster.node(2).kill()
+    told = browser.wait(lambda m: m["parent"] == cell and m["type"] == "stream", seconds=120)
+    assert "node-2 does not answer (Kubelet stopped posting node status)" in told["content"]["text"]
+    done = browser.finish(cell, seconds=120)
+    assert done.status == "error"
+    assert "the cluster has given its pod up (Taint manager" in done.evalue
+    assert kernel.state == "dead"
+    assert kernel.call("POST", "/restart").status_code == 200
+    assert browser.run("print('again')").out == "again\n"
+    assert {"node-1", "node-2"} == {pod["spec"]["nodeName"] for pod in pods.pods(names.ROLE_KERNEL)}
+    broken_cluster.node(2).start()
+    until(lambda: [pod["spec"]["nodeName"] for pod in pods.pods(names.ROLE_KERNEL)] == ["node-1"])
+    assert browser.run("print('goes on')").out == "goes on\n"
 
 
 def test_two_gateways_of_one_name_do_no_harm(one_gpu: None, pods: PodGateway) -> None:

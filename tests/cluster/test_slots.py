@@ -86,9 +86,11 @@ def test_a_kernel_waits_for_a_gpu_that_a_foreign_pod_has_and_is_told_so(pods: Po
         waits = browser.begin(GPU + "print('at last')")
         told = browser.wait(lambda m: m["parent"] == waits and "other pods" in json.dumps(m["content"]))
         assert told["type"] in ("display_data", "update_display_data")
-        assert slots(pods) == []
+        [slot] = slots(pods)
+        assert "nodeName" not in slot["spec"], "it waits at the scheduler, so that it has the GPU as soon as that is free"
         pods.cluster.kubectl("delete", "pod", "foreign", "-n", pods.namespace, "--wait=false")
         assert browser.finish(waits).out == "at last\n"
+        assert [each["metadata"]["uid"] for each in slots(pods)] == [slot["metadata"]["uid"]]
 
 
 def test_a_foreign_pod_that_waits_gets_the_gpu_as_soon_as_its_kernel_is_idle(pods: PodGateway) -> None:
@@ -117,6 +119,7 @@ def test_an_interrupt_ends_the_wait_for_other_pods(pods: PodGateway) -> None:
         browser.wait(lambda m: m["parent"] == waits and "other pods" in json.dumps(m["content"]))
         kernel.call("POST", "/interrupt")
         assert browser.finish(waits).ename == "KeyboardInterrupt"
+        until(lambda: slots(pods) == [])
         assert browser.run("print('goes on')").out == "goes on\n"
 
 

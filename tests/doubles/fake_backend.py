@@ -58,7 +58,8 @@ class FakeBackend(Backend):
         self.slots[gpus] = supervisor.kernel_id
         return [f"real-{uuid}" for uuid in gpus]
 
-    def settle(self, owners: Mapping[str, str], known: Set[str]) -> None:
+    def settle(self, owners: Mapping[str, str], known: Set[str], waiting: Set[str]) -> None:
+        self.waiting = waiting
         self.slots = {gpus: kernel for gpus, kernel in self.slots.items() if any(uuid in owners for uuid in gpus)}
 
     def unclaim(self) -> None:

@@ -1,5 +1,6 @@
 from prometheus_client import CollectorRegistry, generate_latest
 
+from gateway.backends.base import Warm
 from gateway.server.metrics import DOCUMENTED, ElasticMetrics
 
 SNAPSHOT = {
@@ -15,7 +16,7 @@ SNAPSHOT = {
 
 def scrape(kernels, snapshot):
     registry = CollectorRegistry()
-    ElasticMetrics(lambda: kernels, lambda: snapshot).register(registry)
+    ElasticMetrics(lambda: kernels, lambda: snapshot, lambda: {"small": Warm(2, 5, 1)}).register(registry)
     return generate_latest(registry).decode()
 
 
@@ -33,6 +34,9 @@ def test_each_number_comes_from_one_snapshot():
         "elastic_gpus_waited_for 2.0",
         "elastic_queue_length 1.0",
         "elastic_parked_bytes 7.0",
+        'elastic_warm_kernels{profile="small"} 2.0',
+        'elastic_warm_claims{profile="small",result="hit"} 5.0',
+        'elastic_warm_claims{profile="small",result="miss"} 1.0',
         "elastic_generation 4.0",
     ):
         assert line in text
@@ -47,4 +51,4 @@ def test_every_metric_is_documented():
 def test_what_is_registered_can_be_taken_back():
     registry = CollectorRegistry()
     for _ in range(2):
-        ElasticMetrics(list, lambda: SNAPSHOT).register(registry)()
+        ElasticMetrics(list, lambda: SNAPSHOT, dict).register(registry)()

@@ -18,7 +18,7 @@ import zmq
 from ...protocol.errors import LaunchError, SettingError, SupervisorLost
 from ...protocol.model import Spec
 from ...settings import ElasticGateway, KubernetesBackend
-from ..base import Backend, Claim, Foreign
+from ..base import Backend, Claim, Foreign, Warm
 from . import names, reasons
 from .api import LEASES, PODS, KubeApi
 from .errors import ApiConflict, ApiMissing, ApiUnavailable
@@ -27,8 +27,9 @@ from .news import Pods
 from .profiles import Profile, chosen, profiles
 from .reflector import Reflector
 from .slots import Slots
-from .starts import Starts, listens, parts
+from .starts import Starts, parts
 from .supervisor import PodSupervisor
+from .warm import WarmKernels
 
 log = logging.getLogger(__name__)
 
@@ -58,34 +59,28 @@ class KubernetesCluster(Backend):
         self._api: KubeApi | None = None
         self._watch: Reflector
         self._slots: Slots
+        self._warm: WarmKernels
         self._starts: Starts
-        self._cut_short: set[str] = set()  # pods of starts that the gateway before us had begun
+        self._cut_short: dict[str, str] = {}  # pods of kernels whose start the gateway before us had begun
         self._pods = Pods(self._site.namespace)
 
     # what the broker and the provisioner ask
 
     async def start(self, spec: Spec, told: Callable[[str], None] = lambda text: None) -> PodSupervisor:
         await self._open()
-        name = names.kernel_pod(spec.kernel_id)
-        if name in self._cut_short:
-            self._cut_short.discard(name)
-            pod = self.pod(name)
-            if pod is not None:
-                return await self._starts.up(pod, *parts(await self._starts.secret(name)), told)
+        name = self._cut_short.pop(spec.kernel_id, "")
+        if (pod := self.pod(name)) is not None:
+            return await self._starts.up(pod, *parts(await self._starts.secret(name)), told)
         profile = chosen(self._profile(spec), spec.env)
-        client_public, client_secret = _keys()
-        wanted = min(spec.gpus, profile.gpus)
-        spec = self._for_a_pod(spec, profile, client_public)
-        owner = {"secretkey": client_secret, "profile": profile.name}
-        pod = await self._starts.make(spec, profile, owner, wanted)
-        return await self._starts.up(pod, spec.to_json(), owner, told)
+        spec = self._for_a_pod(spec, profile)
+        return await self._warm.claim(spec, profile) or await self._start(spec, profile, told=told)
 
     async def find(self) -> list[Any]:
         await self._open()
         secrets = await self._starts.secrets()
         found: list[Any] = []
         for pod in self._pods.of(names.ROLE_KERNEL):
-            if reasons.over(pod) or not reasons.running(pod) or _leaves(pod):
+            if reasons.over(pod) or not reasons.running(pod) or _leaves(pod) or names.WARM in pod["metadata"]["labels"]:
                 continue
             try:
                 found.append(PodSupervisor(self, pod, *parts(secrets.get(pod["metadata"]["name"]))))
@@ -103,23 +98,27 @@ class KubernetesCluster(Backend):
                 log.warning("the pod %s has ended, or can never start: deleting it", name)
                 await self.delete_pod(name, pod["metadata"]["uid"], 1.0)
         for name, secret in secrets.items():
-            owned, pod = secret["metadata"].get("ownerReferences"), self._pods.get(name)
+            owned, pod, spec = secret["metadata"].get("ownerReferences"), self._pods.get(name), _begun(secret)
             if pod is not None and not owned:
                 await self._starts.give_to(name, pod)
-            elif pod is None and (owned or not _begun(secret)):
+            if pod is not None and names.WARM in pod["metadata"]["labels"] and spec is not None and not spec.unclaimed:
+                await self._warm.finish(pod, spec)
+                while (pod := self._pods.get(name)) is not None and names.WARM in pod["metadata"]["labels"]:
+                    await self._pods.changed(1.0)  # the watch is a moment behind
+            if pod is None and (owned or spec is None or spec.unclaimed):
                 log.warning("the Secret %s belongs to no pod: deleting it", name)
                 await self._starts.forget_secret(name)
 
     async def unfinished(self) -> list[Spec]:
-        """Their pods are not there yet, or not yet running, or nobody listens in them yet."""
+        """Their pods are not there yet, or not yet running."""
         await self._open()
         found = []
         for name, secret in (await self._starts.secrets()).items():
             pod, spec = self._pods.get(name), _begun(secret)
-            if spec is None or spec.owner != self._site.gateway:
+            if spec is None or spec.unclaimed or spec.owner != self._site.gateway:
                 continue
-            if pod is None or (not reasons.over(pod) and not _leaves(pod) and not await listens(pod)):
-                self._cut_short.add(name)
+            if pod is None or not (reasons.over(pod) or reasons.running(pod) or _leaves(pod)):
+                self._cut_short[spec.kernel_id] = name
                 found.append(spec)
         return found
 
@@ -169,21 +168,46 @@ class KubernetesCluster(Backend):
     async def acquire(self, supervisor: Any, gpus: tuple[str, ...]) -> list[str]:
         return await self._slots.acquire(supervisor, gpus)
 
-    def settle(self, owners: Mapping[str, str], known: Set[str]) -> None:
+    def settle(self, owners: Mapping[str, str], known: Set[str], waiting: Set[str]) -> None:
         if self._api is not None:
-            self._slots.settle(owners, known)
+            self._slots.settle(owners, known, waiting)
 
     async def uses(self, kernel_pid: int, gpus: Iterable[str], seconds: float) -> bool:
         return False  # the kernel's node knows, and nobody here sees it
 
+    def keep_warm(self, specs: Iterable[Spec]) -> None:
+        wanted = [(spec, self._profile(spec)) for spec in specs]
+        self._warm.keep((self._for_a_pod(spec, profile), profile) for spec, profile in wanted if profile.warm)
+
+    def warm(self) -> Mapping[str, Warm]:
+        return {} if self._api is None else self._warm.state()
+
+    async def end_warm(self) -> None:
+        if self._api is not None:
+            await self._warm.end()
+
     async def close(self) -> None:
         api, self._api = self._api, None
         if api is not None:
+            await self._warm.stop()
             await self._slots.stop()
             await self._watch.stop()
             await api.close()
 
     # what supervisors and slots ask
+
+    @property
+    def name(self) -> str:
+        """Of the gateway."""
+        return self._site.gateway
+
+    @property
+    def namespace(self) -> str:
+        return self._site.namespace
+
+    @property
+    def code_image(self) -> str:
+        return self._site.code_image
 
     @property
     def api(self) -> KubeApi:
@@ -193,6 +217,11 @@ class KubernetesCluster(Backend):
     def pod(self, name: str) -> reasons.Pod | None:
         """As the watch has it."""
         return self._pods.get(name)
+
+    def said_of_node(self, node: str) -> str:
+        """The cluster's words on a node that doesn't answer, in brackets."""
+        said = self._slots.said_of(node).rstrip(".")
+        return f" ({said})" if said else ""
 
     async def delete_pod(self, name: str, uid: str, grace: float) -> None:
         """Never at once: what runs on a GPU needs its time to leave it."""
@@ -207,7 +236,7 @@ class KubernetesCluster(Backend):
             api = await KubeApi.connect(self._settings.context or None, self._settings.kubeconfig or None)
             watch = Reflector(api, PODS, self._site.namespace, names.selector(self._site.gateway), on_event=self._pods.told)
             self._pods.cache = watch.cache
-            slots = Slots(api, self._pods, self._site, self.profiles, self._simulated)
+            slots = Slots(api, self._pods, self._site, self.profiles, self._simulated, self._freed)
             try:
                 watch.start()
                 await asyncio.wait_for(watch.synced.wait(), self._settings.connect_timeout)
@@ -224,10 +253,15 @@ class KubernetesCluster(Backend):
                     ) from None
                 raise
             self._api, self._watch, self._slots, self._starts = api, watch, slots, Starts(self, self._pods, self._site)
+            self._warm = WarmKernels(self, self._starts, self._pods, self._start)
 
     def _pressed(self, pods: tuple[Foreign, ...]) -> None:
         if self.on_foreign is not None:
             self.on_foreign(pods)
+
+    def _freed(self) -> None:
+        if self.on_freed is not None:
+            self.on_freed()
 
     def _profile(self, spec: Spec) -> Profile:
         name = str(spec.metadata.get("profile") or self._settings.default_profile)
@@ -235,14 +269,23 @@ class KubernetesCluster(Backend):
             raise LaunchError(f"The kernelspec asks for the profile {name!r}, and there are: {', '.join(self.profiles)}.")
         return self.profiles[name]
 
-    def _for_a_pod(self, spec: Spec, profile: Profile, client: str) -> Spec:
+    async def _start(
+        self, spec: Spec, profile: Profile, warm: str = "", told: Callable[[str], None] = lambda text: None
+    ) -> PodSupervisor:  # fmt: skip
         public, secret = _keys()
+        client, client_secret = _keys()
+        spec = replace(spec, link_curve={"publickey": public, "secretkey": secret, "client": client})
+        owner = {"secretkey": client_secret, "profile": profile.name}
+        pod = await self._starts.make(spec, profile, owner, warm)
+        return await self._starts.up(pod, spec.to_json(), owner, told)
+
+    def _for_a_pod(self, spec: Spec, profile: Profile) -> Spec:
         plain_public, plain_secret = _keys()
         cwd = spec.env.get("KERNEL_WORKING_DIR") or profile.working_dir
         leases = bool(profile.gpu_resource) and not profile.for_life
         return replace(
             spec, ip="0.0.0.0", ports=dict(PORTS), curve_publickey=plain_public, curve_secretkey=plain_secret,
-            link_ip="0.0.0.0", link_port=LINK_PORT, link_curve={"publickey": public, "secretkey": secret, "client": client},
+            link_ip="0.0.0.0", link_port=LINK_PORT,
             kernel_transport="ipc", env={**profile.env, **spec.env}, inherit_env=True, cwd=cwd, fallback_cwd=profile.working_dir,
             gpus=spec.gpus if leases else 0, owner_pid=None, owner_started=None, lock_dir=None,
         )  # fmt: skip

@@ -26,7 +26,7 @@ SPEC = "/run/elastic/spec"
 SPEC_KEY, OWNER_KEY = "spec.json", "owner.json"  # of the Secret: what the pod reads, and what only its gateway reads
 
 SLOT_PATIENCE = 25  # seconds that a slot waits for its GPU to be empty before it ends all the same
-_UNREACHABLE_SECONDS = 60  # after which the cluster gives up pods of a node that is lost
+UNREACHABLE_SECONDS = 60  # after which the cluster gives up pods of a node that is lost
 
 
 @dataclass(frozen=True)
@@ -39,30 +39,29 @@ class Site:
     pull_policy: str = "IfNotPresent"
 
 
-def secret(site: Site, kernel_id: str, user: str, spec: Mapping[str, Any], owner: Mapping[str, Any]) -> Object:
+def secret(site: Site, name: str, kernel_id: str, user: str, spec: Mapping[str, Any], owner: Mapping[str, Any]) -> Object:
     """What the supervisor is told (``spec``), and what a gateway needs beside it to adopt the kernel (``owner``)."""
     data = {key: b64encode(json.dumps(value).encode()).decode() for key, value in ((SPEC_KEY, spec), (OWNER_KEY, owner))}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _metadata(site, names.kernel_pod(kernel_id), names.ROLE_KERNEL, kernel_id, user),
+        "metadata": _metadata(site, name, names.ROLE_KERNEL, kernel_id, user),
         "type": "Opaque",
         "data": data,
     }
 
 
 def kernel_pod(
-    site: Site, profile: Profile, kernel_id: str, user: str, gpus: int, drained: Collection[str] = ()
+    site: Site, profile: Profile, name: str, kernel_id: str, user: str, gpus: int, drained: Collection[str] = ()
 ) -> Object:  # fmt: skip
     """A kernel's pod. Its supervisor is the container's first process; an init container brings our code. ``drained``: nodes that it
     must not be on."""
-    name = names.kernel_pod(kernel_id)
     metadata = _metadata(site, name, names.ROLE_KERNEL, kernel_id, user)
     metadata["labels"] = {**profile.labels, **metadata["labels"], f"{names.PREFIX}/profile": profile.name}
     metadata["annotations"] = {**profile.annotations, "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
     volumes, mounts = _volumes(profile, user)
     spec: Object = {
-        **_pod_basics(profile.run_as_user, profile.fs_group),
+        **_pod_basics(profile),
         "terminationGracePeriodSeconds": 30,
         "initContainers": [
             {
@@ -108,13 +107,6 @@ def kernel_pod(
         spec["nodeSelector"] = dict(profile.node_selector)
     if drained:
         spec["affinity"] = _node_affinity("NotIn", sorted(drained))
-    spec["tolerations"] = [*map(dict, profile.tolerations), *_gpu_tolerations(profile.gpu_resource), *_lost_node_tolerations()]
-    if profile.priority_class:
-        spec["priorityClassName"] = profile.priority_class
-    if profile.runtime_class:
-        spec["runtimeClassName"] = profile.runtime_class
-    if profile.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": each} for each in profile.pull_secrets]
     if profile.gpu_resource and profile.gpu_sees == "claim":
         spec["resourceClaims"] = [{"name": "sees", "resourceClaimTemplateName": profile.gpu_claim}]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -132,10 +124,9 @@ def slot_pod(
     metadata["ownerReferences"] = [owner_reference(owner)]
     gpus = {profile.gpu_resource: str(count)}
     spec: Object = {
-        **_pod_basics(profile.run_as_user, profile.fs_group),
+        **_pod_basics(profile),
         "terminationGracePeriodSeconds": SLOT_PATIENCE + 5,
         "affinity": _node_affinity("In", [node]),
-        "tolerations": [*map(dict, profile.tolerations), *_gpu_tolerations(profile.gpu_resource), *_lost_node_tolerations()],
         "containers": [
             {
                 "name": "slot",
@@ -147,10 +138,6 @@ def slot_pod(
             }
         ],
     }
-    if profile.priority_class:
-        spec["priorityClassName"] = profile.priority_class
-    if profile.runtime_class:
-        spec["runtimeClassName"] = profile.runtime_class
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -168,19 +155,28 @@ def _metadata(site: Site, name: str, role: str, kernel_id: str, user: str) -> Ob
     return {"name": name, "namespace": site.namespace, "labels": names.labels(site.gateway, role, kernel_id, user)}
 
 
-def _pod_basics(user: int, group: int) -> Object:
-    return {
+def _pod_basics(profile: Profile) -> Object:
+    """What a kernel's pod and its slots have in common."""
+    basics: Object = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": user,
-            "runAsGroup": group,
-            "fsGroup": group,
+            "runAsUser": profile.run_as_user,
+            "runAsGroup": profile.fs_group,
+            "fsGroup": profile.fs_group,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
+        "tolerations": [*map(dict, profile.tolerations), *_gpu_tolerations(profile.gpu_resource), *_lost_node_tolerations()],
     }
+    if profile.priority_class:
+        basics["priorityClassName"] = profile.priority_class
+    if profile.runtime_class:
+        basics["runtimeClassName"] = profile.runtime_class
+    if profile.pull_secrets:
+        basics["imagePullSecrets"] = [{"name": each} for each in profile.pull_secrets]
+    return basics
 
 
 def _locked_down(read_only: bool = True) -> Object:
@@ -241,6 +237,6 @@ def _gpu_tolerations(resource: str) -> list[Object]:
 
 def _lost_node_tolerations() -> list[Object]:
     return [
-        {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _UNREACHABLE_SECONDS}
+        {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": UNREACHABLE_SECONDS}
         for what in ("not-ready", "unreachable")
     ]

@@ -13,9 +13,10 @@ PREFIX = "elastic.jupyter.org"  # of our labels and annotations
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "jupyter-elastic-gateway"
 GATEWAY, KERNEL, USER, ROLE = (f"{PREFIX}/{name}" for name in ("gateway", "kernel", "user", "role"))
+WARM = f"{PREFIX}/warm"  # label of a kernel's pod that is nobody's yet
 ROLE_KERNEL, ROLE_SLOT = "kernel", "slot"
 
-_NAME_MOST = 63 - len("kernel-")
+_NAME_MOST = 63 - len("kernel-") - len("-99")
 
 
 def slug(text: str, most: int = 40) -> str:
@@ -30,9 +31,10 @@ def slug(text: str, most: int = 40) -> str:
     return f"{plain}--{digest}" if plain else f"x--{digest}"
 
 
-def kernel_pod(kernel_id: str) -> str:
-    """Of the kernel's pod, and of its Secret."""
-    return f"kernel-{slug(kernel_id, _NAME_MOST)}"
+def kernel_pod(kernel_id: str, life: int = 1) -> str:
+    """Of the kernel's pod, and of its Secret. ``life``: where the pod of an earlier one is lost with its node, and its name with it."""
+    name = f"kernel-{slug(kernel_id, _NAME_MOST)}"
+    return name if life == 1 else f"{name}-{life}"
 
 
 def slot_pod(kernel_id: str, generation: int, number: int) -> str:

@@ -140,6 +140,11 @@ def _profile(name: str, given: Any) -> Profile:
             raise SettingError(
                 f"{where}.volumes: each has a name, a mount_path and one source as Kubernetes has it; this has {sorted(volume)}."
             )
+    if profile.warm and (profile.for_life or "{user}" in str(profile.volumes)):
+        raise SettingError(
+            f"{where}.warm is {profile.warm}: a kernel that waits for anybody has neither a volume of one user's own nor a GPU for life. "
+            "Set it to 0."
+        )
     for variable in profile.overrides:
         if variable not in _OVERRIDES:
             raise SettingError(f"{where}.overrides: {variable!r} can't be left to clients. There are: {', '.join(_OVERRIDES)}.")

@@ -35,6 +35,12 @@ def running(pod: Pod) -> bool:
     return any("running" in status.get("state", {}) for status in _statuses(pod, "containerStatuses"))
 
 
+def node_lost(pod: Pod) -> bool:
+    """The cluster hears nothing of its node: it has marked the pod as not ready, whose containers were."""
+    conditions = {each.get("type"): each.get("status") for each in pod.get("status", {}).get("conditions") or ()}
+    return conditions.get("Ready") == "False" and any(each.get("ready") for each in _statuses(pod, "containerStatuses"))
+
+
 def over(pod: Pod) -> bool:
     """Nothing of it runs any more, and nothing will."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")

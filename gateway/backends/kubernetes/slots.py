@@ -38,15 +38,20 @@ _PRODUCT, _MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # labels 
 
 
 class Slots:
-    """Of one gateway. ``simulated``: devices are, so that none has to be reported."""
+    """Of one gateway. ``simulated``: devices are, so that none has to be reported. ``freed`` is called when a unit that others had is
+    to be had."""
 
-    def __init__(self, api: KubeApi, pods: Pods, site: Site, profiles: Mapping[str, Profile], simulated: bool) -> None:
+    def __init__(
+        self, api: KubeApi, pods: Pods, site: Site, profiles: Mapping[str, Profile], simulated: bool, freed: Callable[[], None]
+    ) -> None:  # fmt: skip
+        self._freed = freed
         self._api, self._pods, self._site, self._profiles, self._simulated = api, pods, site, profiles, simulated
         self._resources = sorted({each.gpu_resource for each in profiles.values() if each.gpu_resource and not each.for_life})
         self._nodes: Reflector | None = None
         self._pressure: Pressure | None = None
         self._taken: dict[str, tuple[float, str]] = {}  # units that others had: until when that is believed, and what was said
         self._devices: dict[str, list[str]] = {}  # by slot's uid
+        self._scouts: dict[str, str] = {}  # slots, by uid, that wait at the scheduler for what others have; what it said
         self._busy: set[str] = set()  # slots that are being made or handed over, by name
         self._ending: set[str] = set()  # by uid
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,7 +81,13 @@ class Slots:
         now, gpus = time.monotonic(), []
         foreign = {unit: said for unit, (until, said) in self._taken.items() if until > now}
         for pod in self._pods.of(names.ROLE_SLOT):
-            if self._kernel_out_of_reach(pod, known):
+            uid = pod["metadata"]["uid"]
+            if uid in self._scouts and pod["spec"].get("nodeName"):  # it is to be had, by whoever waits
+                del self._scouts[uid]
+                foreign = {unit: said for unit, said in foreign.items() if unit not in _units(pod)}
+            elif uid in self._scouts:
+                foreign |= dict.fromkeys(_units(pod), self._scouts[uid])
+            elif self._kernel_out_of_reach(pod, known):
                 foreign |= dict.fromkeys(_units(pod), f"the kernel of {pod['metadata']['name']}, which doesn't answer")
         for node in self._nodes.cache.values() if self._nodes is not None else ():
             for resource in self._resources:
@@ -100,24 +111,36 @@ class Slots:
         finally:
             self._busy.discard(name)
 
-    def settle(self, owners: Mapping[str, str], known: Set[str]) -> None:
-        """``owners``: who has each unit now. Slots of which nobody has any are ended."""
+    def settle(self, owners: Mapping[str, str], known: Set[str], waiting: Set[str]) -> None:
+        """``owners``: who has each unit now. Slots of which nobody has any are ended, but for those that wait for what others have while
+        a kernel of their node does (``waiting``)."""
         for pod in self._pods.of(names.ROLE_SLOT):
             name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
             if name in self._busy or uid in self._ending or pod["metadata"].get("deletionTimestamp"):
                 continue
             if any(unit in owners for unit in _units(pod)) or self._kernel_out_of_reach(pod, known):
                 continue
+            if uid in self._scouts and any(_split(unit)[0] in waiting for unit in _units(pod)):
+                continue
             self._ending.add(uid)
             self._do(self._end(name, uid))
+
+    def said_of(self, node: str) -> str:
+        """Why the cluster thinks that a node isn't ready, in its own words; "" where it says nothing."""
+        found = self._nodes.cache.get(("", node)) if self._nodes is not None else None
+        for condition in (found or {}).get("status", {}).get("conditions") or ():
+            if condition.get("type") == "Ready" and condition.get("status") != "True":
+                return str(condition.get("message") or condition.get("reason") or "")
+        return ""
 
     # inside
 
     async def _handed_over(self, name: str, supervisor: PodSupervisor) -> Pod | None:
-        """A living slot of these units, now of this kernel; None where there is none."""
+        """A living slot of these units that the scheduler has bound, now of this kernel; None where there is none."""
         pod = self._pods.get(name)
         if pod is None or not _lives(pod) or not pod["spec"].get("nodeName") or pod["metadata"]["uid"] in self._ending:
             return None
+        self._scouts.pop(pod["metadata"]["uid"], None)
         labels = names.labels(self._site.gateway, names.ROLE_SLOT, supervisor.kernel_id, supervisor.user)
         owner = manifests.owner_reference({"name": supervisor.place, "uid": supervisor.uid})
         change = {"metadata": {"uid": pod["metadata"]["uid"], "labels": labels, "ownerReferences": [owner]}}
@@ -153,14 +176,31 @@ class Slots:
                     if now["spec"].get("nodeName") and not (trouble and trouble.final):
                         return now
                     if trouble is not None and (trouble.final or not self._leaving(units)):
-                        raise self._not_now(units, f"other pods of the cluster ({trouble.words or trouble.message})")
+                        why = f"other pods of the cluster ({trouble.words or trouble.message})"
+                        if trouble.reason == "unschedulable" and len(units) == 1:
+                            self._scouts[uid] = why
+                            self._do(self._until_freed(name, uid))
+                        raise self._not_now(units, why)
                 if time.monotonic() > until:
                     raise self._not_now(units, f"the scheduler, which has not bound the pod {name} within {BIND_SECONDS:g} s")
                 await self._pods.changed(0.5)
         except BaseException:
-            self._ending.add(uid)
-            self._do(self._end(name, uid, 1.0))
+            if uid not in self._scouts:
+                self._ending.add(uid)
+                self._do(self._end(name, uid, 1.0))
             raise
+
+    async def _until_freed(self, name: str, uid: str) -> None:
+        """A slot that nobody could have stays at the scheduler, which gives it the GPU as soon as others leave it."""
+        while uid in self._scouts:
+            pod = self._pods.get(name)
+            if pod is None or pod["metadata"]["uid"] != uid or not _lives(pod):
+                del self._scouts[uid]
+            elif pod["spec"].get("nodeName"):
+                self._freed()
+                return
+            else:
+                await self._pods.changed()
 
     async def _known(self, pod: Pod, units: tuple[str, ...]) -> list[str]:
         """What the slot says it got; where there is but one to get, at once."""

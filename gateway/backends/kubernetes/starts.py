@@ -37,15 +37,18 @@ class Starts:
     def __init__(self, cluster: KubernetesCluster, pods: Pods, site: Site) -> None:
         self._cluster, self._pods, self._site = cluster, pods, site
 
-    async def make(self, spec: Spec, profile: Profile, owner: Mapping[str, Any], gpus: int) -> reasons.Pod:
-        """Secret, then pod; then the Secret goes with the pod. Raises ``LaunchError``."""
-        site, name = self._site, names.kernel_pod(spec.kernel_id)
-        secret = manifests.secret(site, spec.kernel_id, spec.user, spec.to_json(), owner)
+    async def make(self, spec: Spec, profile: Profile, owner: Mapping[str, Any], warm: str = "") -> reasons.Pod:
+        """Secret, then pod; then the Secret goes with the pod. ``warm``: it is nobody's yet, and waits under this key. Raises
+        ``LaunchError``."""
+        site, name = self._site, self._name(spec.kernel_id)
+        secret = manifests.secret(site, name, spec.kernel_id, spec.user, spec.to_json(), owner)
         await self._create_anew(SECRETS, name, secret)
         try:
             body = manifests.kernel_pod(
-                site, profile, spec.kernel_id, spec.user, spec.gpus or profile.gpus, self._cluster.drained
+                site, profile, name, spec.kernel_id, spec.user, spec.gpus or profile.gpus, self._cluster.drained
             )  # fmt: skip
+            if warm:
+                body["metadata"]["labels"][names.WARM] = warm
             pod = await self._create_anew(PODS, name, body)
         except BaseException as exc:
             await asyncio.shield(self.forget_secret(name))
@@ -65,8 +68,15 @@ class Starts:
             await self._until_it_listens(supervisor)
             return supervisor
         except BaseException:
-            await asyncio.shield(self._undo(name, uid))
+            await asyncio.shield(self.undo(name, uid))
             raise
+
+    def _name(self, kernel_id: str) -> str:
+        """Of its next pod: a pod of it that is lost with its node keeps its name until the node comes back."""
+        life = 1
+        while (pod := self._pods.get(names.kernel_pod(kernel_id, life))) is not None and reasons.node_lost(pod):
+            life += 1
+        return names.kernel_pod(kernel_id, life)
 
     async def give_to(self, name: str, pod: reasons.Pod) -> None:
         """The Secret goes with its pod."""
@@ -128,7 +138,7 @@ class Starts:
             f"The kernel's pod {supervisor.place} runs and nobody listens on {host}:{LINK_PORT}: does a NetworkPolicy keep the gateway out?"
         )
 
-    async def _undo(self, name: str, uid: str) -> None:
+    async def undo(self, name: str, uid: str) -> None:
         try:
             await self._cluster.delete_pod(name, uid, 1.0)
         except ElasticError as exc:
@@ -162,21 +172,19 @@ class Starts:
 
 
 async def listens(pod: reasons.Pod) -> bool:
-    """Its supervisor can be reached; one that is stopped, or whose node is, counts as one that can."""
+    """Its supervisor can be reached."""
     host = pod.get("status", {}).get("podIP")
-    return reasons.running(pod) and bool(host) and await _listens(host, silence=True)
+    return reasons.running(pod) and bool(host) and await _listens(host)
 
 
-async def _listens(host: str, silence: bool = False) -> bool:
+async def _listens(host: str) -> bool:
     try:
         async with asyncio.timeout(2.0):
             _, writer = await asyncio.open_connection(host, LINK_PORT)
         writer.close()
         return True
-    except ConnectionRefusedError:
-        return False
     except (OSError, TimeoutError):
-        return silence
+        return False
 
 
 def parts(secret: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import SupervisorLost
+from ...protocol.model import IDENTITY
 from ..base import LinkKeys, Supervisor
-from . import reasons
+from . import manifests, reasons
 from .manifests import LINK_PORT
 from .reasons import Pod
 
@@ -42,6 +43,7 @@ class PodSupervisor(Supervisor):
                 server=spec["link_curve"]["publickey"], public=spec["link_curve"]["client"], secret=owner["secretkey"]
             )
             self.profile = str(owner["profile"])
+            self.whose = {name: spec[name] for name in IDENTITY}
         except (KeyError, TypeError, AttributeError) as exc:
             raise SupervisorLost(f"the pod {pod['metadata']['name']} or its Secret lacks {exc}: it can't be reached") from None
         self.link_address = f"tcp://{f'[{ip}]' if ':' in ip else ip}:{LINK_PORT}"
@@ -63,16 +65,32 @@ class PodSupervisor(Supervisor):
         return pod is not None and not reasons.over(pod) and not self._given_up(pod)
 
     def _given_up(self, pod: Pod) -> bool:
-        """It was to have ended long ago and nobody says that it has: its node is lost."""
+        """It was to have ended, and its node is lost or says nothing of it: if it comes back, it comes back to end."""
         metadata, now = pod["metadata"], time.monotonic()
         if not metadata.get("deletionTimestamp"):
             return False
+        if reasons.node_lost(pod):
+            return True
         if self._deleted_at is None:
             self._deleted_at = now
         return now - self._deleted_at > float(metadata.get("deletionGracePeriodSeconds") or 0) + LOST_SECONDS
 
+    def trouble(self) -> str:
+        pod = self.pod
+        if pod is None or not reasons.node_lost(pod):
+            return ""
+        return (
+            f"The kernel's node {self.node} does not answer{self._cluster.said_of_node(self.node)}: it may come back, and the kernel with "
+            f"it. If it has not within {manifests.UNREACHABLE_SECONDS} s, the cluster gives this kernel's pod up."
+        )
+
     def obituary(self) -> str:
         pod = self.pod
+        if pod is not None and reasons.node_lost(pod):
+            return (
+                f"The kernel's node {self.node} does not answer{self._cluster.said_of_node(self.node)}, and the cluster has given its pod"
+                f" up{_because(pod)}. What was in the kernel's memory is gone: restart it, and it gets a pod on another node."
+            )
         trouble = reasons.trouble(pod or self._pod)
         if trouble is not None and trouble.final:
             return f"{trouble.message} The kernel is gone, with what was in its memory."
@@ -85,6 +103,14 @@ class PodSupervisor(Supervisor):
         """Raises ``ApiUnavailable`` where the cluster can't be asked: then the pod goes on, and so does its kernel."""
         await self._cluster.delete_pod(self.place, self.uid, grace)
         await gone(lambda: not self.alive(), grace + END_SECONDS)
+
+
+def _because(pod: Pod) -> str:
+    """The cluster's own reason to delete it."""
+    for condition in pod.get("status", {}).get("conditions") or ():
+        if condition.get("type") == "DisruptionTarget" and condition.get("message"):
+            return f" ({condition['message']})"
+    return ""
 
 
 async def gone(over: Callable[[], bool], seconds: float) -> bool:

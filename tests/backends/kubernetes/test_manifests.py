@@ -16,7 +16,8 @@ from gateway.backends.kubernetes.profiles import Profile, profiles
 GOLDEN = Path(__file__).parent / "golden"
 SITE = Site("lab", "kernels", "example/gateway:1")
 KERNEL, USER = "0d5bd4f5-41a9-4b43-8b1c-3a8a2f9a7d11", "ada@example.org"
-OWNER = {"name": names.kernel_pod(KERNEL), "uid": "11111111-2222"}
+NAME = names.kernel_pod(KERNEL)
+OWNER = {"name": NAME, "uid": "11111111-2222"}
 
 PROFILES = profiles(
     {
@@ -38,9 +39,9 @@ PROFILES = profiles(
 
 
 def objects() -> dict[str, dict[str, Any]]:
-    made = {f"kernel-{name}": manifests.kernel_pod(SITE, profile, KERNEL, USER, profile.gpus) for name, profile in PROFILES.items()}
+    made = {f"kernel-{name}": manifests.kernel_pod(SITE, profile, NAME, KERNEL, USER, profile.gpus) for name, profile in PROFILES.items()}
     made["slot"] = manifests.slot_pod(SITE, PROFILES["gpu"], "slot-node-1", KERNEL, USER, "node-1", 2, OWNER)
-    made["secret"] = manifests.secret(SITE, KERNEL, USER, {"key": "k"}, {"secretkey": "s"})
+    made["secret"] = manifests.secret(SITE, NAME, KERNEL, USER, {"key": "k"}, {"secretkey": "s"})
     return made
 
 
@@ -83,7 +84,7 @@ def test_a_leased_kernel_requests_no_gpu_and_one_for_life_does() -> None:
 
 
 def test_a_kernel_is_sent_to_no_drained_node() -> None:
-    pod = manifests.kernel_pod(SITE, PROFILES["plain"], KERNEL, USER, 1, {"node2", "node1"})
+    pod = manifests.kernel_pod(SITE, PROFILES["plain"], NAME, KERNEL, USER, 1, {"node2", "node1"})
     required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert required["nodeSelectorTerms"] == [
         {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in ("node1", "node2")]}
@@ -97,7 +98,7 @@ def test_a_profile_can_not_forge_the_labels_by_which_kernels_are_found() -> None
 def test_a_users_name_becomes_no_path_of_anothers() -> None:
     profile = PROFILES["gpu"]
     paths = {
-        user: manifests.kernel_pod(SITE, profile, KERNEL, user, 1)["spec"]["containers"][0]["volumeMounts"][3]["subPath"]
+        user: manifests.kernel_pod(SITE, profile, NAME, KERNEL, user, 1)["spec"]["containers"][0]["volumeMounts"][3]["subPath"]
         for user in ("ada", "../ada", "ada/../bob", "", "Ada")
     }
     assert len(set(paths.values())) == len(paths)
