@@ -30,6 +30,16 @@ def own() -> Iterator[Supervised]:
     supervised.end()
 
 
+def states(client: BlockingKernelClient, msg_id: str) -> list[str]:
+    """Those of one request that have come."""
+    told = []
+    while client.iopub_channel.socket.poll(500):
+        message = client.get_iopub_msg(timeout=1)
+        if message["msg_type"] == "status" and message["parent_header"].get("msg_id") == msg_id:
+            told.append(message["content"]["execution_state"])
+    return told
+
+
 @pytest.mark.parametrize("later", [True, False])
 def test_a_gpu_cell_that_the_kernel_never_answers_is_closed_and_gives_the_gpu_up(own: Supervised, later: bool) -> None:
     dialer, client = own.dial(), own.client()
@@ -46,6 +56,7 @@ def test_a_gpu_cell_that_the_kernel_never_answers_is_closed_and_gives_the_gpu_up
     assert all(replies[each]["status"] == "ok" for each in sent[1:])
     state = dialer.until(lambda s: s.lease.phase == Phase.HOLDING and not s.lease.executing and not s.in_flight)
     assert state.execution_state == "idle"
+    assert states(client, lost) == ["busy", "idle"], "the kernel itself has said that it is idle"
     dialer.order("park")
     dialer.until(lambda s: s.lease.phase == Phase.PARKED)
 
