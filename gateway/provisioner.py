@@ -163,7 +163,10 @@ class ElasticProvisioner(KernelProvisionerBase):
         extra = kwargs.pop("extra_arguments", None) or []
         cwd = os.fspath(kwargs.pop("cwd", None) or os.getcwd())
         cmd = self._command(extra, {"cwd": cwd, "env": env, **kwargs})
-        as_before = env is None and self._broker is not None and self._link is not None  # adopted: its supervisor knows it
+        adopted = self._link if env is None and self._broker is not None else None
+        as_before = adopted is not None and not adopted.gone  # its supervisor knows it
+        if adopted is not None and adopted.gone:
+            env = self._remembered(adopted)
         result = await super().pre_launch(cmd=cmd, cwd=cwd, env=self._base_env(env), **kwargs)
         self.launch_limit = launch_limit(result["env"], self._launching)
         if as_before:
@@ -360,6 +363,12 @@ class ElasticProvisioner(KernelProvisionerBase):
         fields |= {name: value for name, value in launch_args.items() if isinstance(value, str)}
         fields.pop("connection_file", None)
         return [_FIELD.sub(lambda match: str(fields.get(match[1], match[0])), arg) for arg in cmd]
+
+    def _remembered(self, link: KernelLink) -> dict[str, str]:
+        """What is known of an adopted kernel whose supervisor has ended, and with it what its request brought."""
+        supervisor, count = link.supervisor, link.state.lease.count
+        known = {"KERNEL_USERNAME": supervisor.user, "JPY_SESSION_NAME": supervisor.display, "KERNEL_GPUS": str(count)}
+        return {name: value for name, value in known.items() if value and (name != "KERNEL_GPUS" or count != self.gpus)}
 
     def _base_env(self, given: dict[str, str] | None) -> dict[str, str]:
         if self._broker is None:

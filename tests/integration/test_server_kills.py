@@ -172,3 +172,23 @@ def test_what_a_kernel_left_whose_supervisor_and_gateway_were_killed_is_ended_by
         end(second)
         first.start()  # and clears away what is left of its own
         end(first)
+
+
+def test_a_kernel_that_was_found_again_and_then_lost_its_supervisor_can_be_restarted_for_the_same_user(own_machine):
+    gateway = Gateway(own_machine)
+    kernel = gateway.kernel(KERNEL_USERNAME="ada", KERNEL_GPUS="0")
+    kernel.open().run("v = 1")
+    gateway.stop(signal.SIGKILL)
+    gateway.start()
+    try:
+        browser = kernel.open()
+        assert browser.run("print(v)").out == "1\n"
+        [supervisor] = own_machine.supervisors()
+        os.kill(supervisor["pid"], signal.SIGKILL)
+        until(lambda: kernel.state == "dead")
+        assert kernel.call("POST", "/restart").status_code == 200
+        assert browser.run(GPU + "import os; print(os.environ['KERNEL_USERNAME'])").out == "ada\n"
+        [supervisor] = own_machine.supervisors()
+        assert (supervisor["user"], supervisor["gpus"], supervisor["kernel_id"]) == ("ada", 0, kernel.id)
+    finally:
+        end(gateway)
