@@ -83,6 +83,7 @@ class Broker:
         self._readings: dict[str, Reading] = {}
         self._leaving: set[str] = set()
         self._foreign: set[str] = set()  # who waits and is no kernel of ours
+        self._pods: tuple[Foreign, ...] = ()  # all of those that we have been told of
         self.on_found: Callable[[KernelLink], None] | None = None  # told of our own kernels, again and again
         self.questions = Questions()
         self.beside: list[Beside] = []  # what begins and ends with it
@@ -260,7 +261,9 @@ class Broker:
             raise ElasticError(f"No node with kernels or GPUs is called {node[:80]!r}. There are: {known}.", reason="no_such_node")
         self.backend.drain(drained | {node} if on else drained - {node})
         log.warning("node %s is %s", node, "drained" if on else "drained no longer")
-        self._tell([events.NodeDrained(node, on)])
+        self._tell([events.NodeDrained(node, on), *(events.KernelGone(name) for name in self._foreign)])
+        self._foreign.clear()
+        self._foreign_waits(self._pods)
 
     def policy_changed(self) -> None:
         """``leases`` has been changed: its rules hold from now on. Raises ``SettingError``, and the old rules stay."""
@@ -328,14 +331,15 @@ class Broker:
 
     def _foreign_waits(self, pods: tuple[Foreign, ...]) -> None:
         """Others count like kernels that wait, each like a new user. What the book grants them is given back, and they take it."""
-        waits = {pod.name: pod for pod in pods if pod.nodes}
+        self._pods, drained = pods, self.book.drained
+        waits = {pod.name: (pod.count, nodes) for pod in pods if (nodes := [node for node in pod.nodes if node not in drained])}
         told: list[Event] = [events.KernelGone(name) for name in self._foreign if name not in waits]
         self._foreign &= waits.keys()
-        for name, pod in waits.items():
+        for name, (count, nodes) in waits.items():
             if name not in self._foreign:
-                node = max(pod.nodes, key=lambda node: len(self.book.devices.idle(node)))
+                node = max(nodes, key=lambda node: len(self.book.devices.idle(node)))
                 self._foreign.add(name)
-                told.append(events.KernelSeen(name, name, pod.count, node, display=name, phase=Phase.WAITING, wanted=True))
+                told.append(events.KernelSeen(name, name, count, node, display=name, phase=Phase.WAITING, wanted=True))
         self._tell(told)
 
     def _in_use(self, reading: Reading, state: KernelState) -> list[Event]:

@@ -104,6 +104,24 @@ def test_others_that_wait_get_the_gpu_as_soon_as_its_kernel_is_idle_and_kernels_
     run(story, min_hold=0.0)
 
 
+def test_others_wait_for_no_drained_node_and_again_for_one_that_is_back() -> None:
+    @slots
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        kernel.run()
+        await world.until(lambda: world.lease()["executing"])
+        world.broker._foreign_waits((Foreign("pod x/y", 1, ("local",)),))
+        world.broker.drain("local", True)
+        assert world.broker.snapshot()["queue"] == []
+        world.broker.drain("local", False)
+        assert [waiter["kernel_id"] for waiter in world.broker.snapshot()["queue"]] == ["pod x/y"]
+        world.broker.book.validate()
+
+    run(story)
+
+
 def test_others_that_nothing_here_could_serve_press_on_nobody() -> None:
     @slots
     async def story(world: World) -> None:
