@@ -16,6 +16,7 @@ from typing import Any
 from traitlets.config import Configurable
 
 from ..backends.base import Supervisor
+from ..backends.processes import started
 from ..broker.broker import Broker
 from ..broker.guests import Guest
 from ..leases.events import KernelSeen, Place
@@ -60,6 +61,7 @@ class Bursts:
         self._records: dict[str, Record] = {}
         self._round: asyncio.Task[None] | None = None
         self._lending: set[asyncio.Task[None]] = set()
+        self._cancelled: set[str] = set()
 
     def held(self) -> list[KernelSeen]:
         """Find the bursts of an earlier gateway; those that run have their GPUs."""
@@ -225,6 +227,7 @@ class Bursts:
         elif record.state == WAITING:
             self._over(record, burst.CANCELLED, "It was cancelled while it waited for GPUs.")
         else:
+            self._cancelled.add(record.id)
             local.cancel(self._folder(record).path)
 
     def forget(self, record: Record) -> None:
@@ -233,6 +236,7 @@ class Bursts:
         if record.state not in (NEW, ENDED):
             raise BadRequest(f"The burst {record.name} still runs: cancel it first.")
         self._records.pop(record.id, None)
+        self._cancelled.discard(record.id)
         self._folder(record).remove()
 
     def listing(self, user: str | None = None) -> list[dict[str, Any]]:
@@ -283,12 +287,9 @@ class Bursts:
         if end is None and record.state == RUNNING and not local.alive(folder.path):
             end = folder.end()  # written between the two looks
             if end is None:
-                end = {
-                    "t": burst.END,
-                    "at": time.time(),
-                    "outcome": burst.LOST,
-                    "message": "What ran the workers was killed. See agent.log.",
-                }
+                asked = record.id in self._cancelled  # so early that the agent knew no signal yet
+                message = "It was cancelled." if asked else "What ran the workers was killed. See agent.log."
+                end = {"t": burst.END, "at": time.time(), "outcome": burst.CANCELLED if asked else burst.LOST, "message": message}
                 folder.note(end)
         if end is not None:
             record.state, record.outcome, record.message = ENDED, str(end.get("outcome")), str(end.get("message", ""))
@@ -307,11 +308,18 @@ class Bursts:
             for record in list(self._records.values()):
                 try:
                     self._refresh(record)
+                    if record.state == WAITING and not record.detach and not self._asked_still(record):
+                        self._over(record, burst.CANCELLED, "The kernel that asked for it has ended or was restarted.")
                     if self._expired(record, time.time()):
                         self.forget(record)
                 except (OSError, ElasticError) as exc:
                     log.warning("burst %s: %s", record.name, exc)
             await asyncio.sleep(ROUND)
+
+    def _asked_still(self, record: Record) -> bool:
+        """Whether the kernel process that asked lives. (Once the agent runs, that looks itself.)"""
+        request = self._folder(record).request()
+        return started(request["pid"]) == request["started"]
 
     def _expired(self, record: Record, now: float) -> bool:
         if record.state == NEW:

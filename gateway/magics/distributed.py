@@ -64,7 +64,7 @@ class Distributed:
         shown = self._started(options, capsule, bool(GPU_WORDS.search(cell)) or self._home.has_gpu_data(capsule))
         following = Following(shown, Outlet(self._shell, options.show, options.workers))
         if options.detach:
-            threading.Thread(target=following.follow, name=f"elastic {shown['name']}", daemon=True).start()
+            threading.Thread(target=following.watch, name=f"elastic {shown['name']}", daemon=True).start()
             return
         self._finish(self._wait(following), options.give_back)
 

@@ -213,6 +213,17 @@ def test_a_burst_waits_for_all_its_gpus_says_for_what_and_can_be_stopped(gateway
         assert browser.finish(again).out == "ran\n"
 
 
+def test_a_burst_that_waits_leaves_the_queue_when_its_kernel_ends(gateway):
+    with gateway.kernel(KERNEL_USERNAME="bob") as other, gateway.kernel(KERNEL_USERNAME="eve") as asking:
+        holder, browser = other.open(), asking.open()
+        holder.begin("%%gpu\nimport time\nwhile True: time.sleep(0.1)")
+        until(lambda: other.lease["executing"])
+        browser.begin(distributed("1", "-w 1 -g 1 -e none"))
+        until(lambda: [each["user"] for each in gateway.gpu()["queue"]] == ["eve"])
+        assert asking.call("DELETE").ok
+        until(lambda: gateway.gpu()["queue"] == [])
+
+
 def test_more_gpus_than_there_are_is_refused_at_once(browser):
     cell = browser.run(distributed("1", "-w 2 -g 1 -e none"))
     assert cell.ename == "BurstFailed"

@@ -58,6 +58,13 @@ class Following:
             self._say(self._doing)
         return None
 
+    def watch(self) -> None:
+        """As ``follow``, where nobody is there to be told of an error."""
+        try:
+            self.follow()
+        except ElasticError as exc:
+            self._say(str(exc), now=True)
+
     def catch_up(self) -> None:
         """Show what there is now."""
         more = True
