@@ -160,7 +160,8 @@ class Bursts:
     def _launch(self, record: Record) -> None:
         folder = self._folder(record)
         try:
-            plan = make_plan(record, checked_request(folder.request()), self._settings.journal_bytes, self._broker.backend.lock_dir)
+            request, lock_dir = checked_request(folder.request()), self._broker.backend.lock_dir
+            plan = make_plan(record, request, folder.path, self._settings.journal_bytes, lock_dir)
             local.start(folder.path, plan)
         except OSError as exc:
             raise ElasticError(f"The workers can't be started: {exc.strerror or exc}.", reason="launch_failed") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ..protocol.burst import Plan
@@ -13,14 +14,14 @@ _KINDS = {"python": str, "packages": str, "cwd": str, "env": dict, "version": li
 _NOT_OURS = ("ELASTIC_SUPERVISOR", "JPY_PARENT_PID", "JPY_SESSION_NAME")  # of the kernel's environment, and nobody else's
 
 
-def make_plan(record: Record, request: dict[str, Any], journal_bytes: int, lock_dir: str | None) -> Plan:
+def make_plan(record: Record, request: dict[str, Any], folder: Path, journal_bytes: int, lock_dir: str | None) -> Plan:
     """``lock_dir``: where its GPUs are locked while it is on them. Raises ``BadRequest`` where the engine can't run there."""
     env = {name: value for name, value in request["env"].items() if name not in _NOT_OURS}
     env["PYTHONPATH"] = ":".join(filter(None, [env.get("PYTHONPATH", ""), request["packages"]]))
     env["CUDA_VISIBLE_DEVICES"] = ",".join(record.leased)
     owner = (None, None) if record.detach else (request["pid"], request["started"])
     return Plan(
-        processes=[vars(each) for each in engine(record.engine)(record, request)], world=record.workers, env=env, cwd=request["cwd"],
+        processes=[vars(each) for each in engine(record.engine)(record, request, folder)], env=env, cwd=request["cwd"],
         owner_pid=owner[0], owner_started=owner[1], journal_bytes=journal_bytes, timeout=record.timeout, gpus=record.leased,
         lock_dir=lock_dir, who=f"burst {record.name} of {record.user or 'nobody by name'}",
     )  # fmt: skip

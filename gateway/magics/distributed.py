@@ -39,7 +39,8 @@ class Distributed:
         rank 0 assigns or changes comes back, what it prints is shown here, and an error on any rank is raised here.
 
         ``-w N``           how many workers (2)
-        ``-e ENGINE``      torch (torchrun; the default where torch is installed), none (plain processes), mpi (mpirun)
+        ``-e ENGINE``      torch (torchrun; the default where torch is installed), none (plain processes), mpi (mpirun),
+                           dask (the cell says `Client()`)
         ``-g N``           GPUs for each worker, leased all at once; 1 if the cell uses them and there are as many, else 0
         ``--in a,b``       take these along too; ``--no-in``: take nothing along
         ``--out a,b``      bring exactly these back

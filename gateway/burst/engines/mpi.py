@@ -13,7 +13,7 @@ from ..record import Record
 from .spmd import python
 
 
-def processes(record: Record, request: dict[str, Any]) -> list[Process]:
+def processes(record: Record, request: dict[str, Any], folder: Path) -> list[Process]:
     beside = str(Path(request["python"]).parent)
     mpirun = shutil.which("mpirun", path=os.pathsep.join([beside, request["env"].get("PATH", "")]))
     if mpirun is None:
@@ -26,4 +26,4 @@ def processes(record: Record, request: dict[str, Any]) -> list[Process]:
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     }
     argv = [mpirun, "-np", str(record.workers), *python(request), "-m", "gateway.pod.burst.worker"]
-    return [Process(argv=argv, env=allowed, name="mpirun")]
+    return [Process(argv=argv, env=allowed, name="mpirun", ranks=record.workers)]

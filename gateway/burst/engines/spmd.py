@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Any
 
 from ...protocol.burst import Process
 from ..record import Record
 
 
-def processes(record: Record, request: dict[str, Any]) -> list[Process]:
+def processes(record: Record, request: dict[str, Any], folder: Path) -> list[Process]:
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [
         Process(

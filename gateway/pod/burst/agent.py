@@ -34,6 +34,8 @@ class Agent:
         self._journal = Journal(folder / burst.JOURNAL, plan.journal_bytes)
         self._selector = selectors.DefaultSelector()
         self._meeting = Meeting(folder / burst.SOCKET, self._selector, self._journal, self._heard)
+        self._due: list[Process] = [Process.from_json(raw) for raw in plan.processes]
+        self._world = sum(process.ranks for process in self._due)
         self._children: list[tuple[Process, Child]] = []
         self._began = time.monotonic()
         self._outcome: Optional[tuple[str, str]] = None
@@ -53,13 +55,7 @@ class Agent:
         if taken:
             self._journal.end(burst.ERROR, f"{taken}. Run the cell again.")
             return
-        try:
-            for at, raw in enumerate(self._plan.processes):
-                process: Process = Process.from_json(raw)
-                env = {**self._plan.env, **process.env, burst.SOCKET_VARIABLE: str(self._folder / burst.SOCKET)}
-                self._children.append((process, Child(process.argv, env, self._plan.cwd, self._folder / f"process.{at}.log")))
-        except OSError as exc:
-            self._end(burst.ERROR, f"{self._plan.processes[len(self._children)]['argv'][0]} can't be started: {exc.strerror or exc}.")
+        self._start_those_due()
         while any(child.poll() is None for _, child in self._children):
             self._turn()
         for _, child in self._children:
@@ -75,6 +71,24 @@ class Agent:
 
     # inside
 
+    def _start_those_due(self) -> None:
+        """In their order, each once what it needs is there."""
+        while self._due and self._outcome is None and (not self._due[0].after or (self._folder / self._due[0].after).exists()):
+            process = self._due.pop(0)
+            env = {**self._plan.env, **process.env, burst.SOCKET_VARIABLE: str(self._folder / burst.SOCKET)}
+            try:
+                child = Child(process.argv, env, self._plan.cwd, self._folder / f"process.{len(self._children)}.log")
+            except OSError as exc:
+                self._end(burst.ERROR, f"{process.argv[0]} can't be started: {exc.strerror or exc}.")
+                return
+            self._children.append((process, child))
+
+    @property
+    def _all_ran(self) -> bool:
+        """Every rank is through with its cell, and its process has ended."""
+        ended = not any(process.ranks and child.poll() is None for process, child in self._children)
+        return ended and self._meeting.all_done and len(self._meeting.ranks) >= self._world
+
     def _turn(self) -> None:
         for key, _ in self._selector.select(LOOK):
             key.data()
@@ -82,7 +96,8 @@ class Agent:
         if self._outcome is not None:
             self._carry_on_ending(now)
             return
-        if self._done_at is not None and now - self._done_at > LINGER:
+        self._start_those_due()
+        if self._all_ran or (self._done_at is not None and now - self._done_at > LINGER):
             self._end(burst.OK, "")
         elif self._plan.timeout is not None and now - self._began > self._plan.timeout:
             self._end(burst.ERROR, f"It ran for {self._plan.timeout:g} seconds, as long as --timeout lets it.")
@@ -99,7 +114,7 @@ class Agent:
         """What has ended before its time, as far as it is known; "" where nothing has."""
         for at, (process, child) in enumerate(self._children):
             code = child.poll()
-            if code or (code == 0 and not self._meeting.all_done and not self._meeting.is_through(child.pid)):
+            if code or (code == 0 and not self._meeting.is_through(child.pid) and (not process.ranks or not self._meeting.all_done)):
                 return self._obituary(process, self._folder / f"process.{at}.log", code)
         silent = next((rank for rank in self._meeting.ranks.values() if rank.gone and not rank.through), None)
         if silent is not None:
@@ -109,9 +124,9 @@ class Agent:
     def _heard(self, rank: Rank, event: dict[str, Any]) -> None:
         kind = event.pop("t")
         if kind == "hello":
-            self._journal.add(burst.STATE, running=len(self._meeting.ranks), of=self._plan.world)
+            self._journal.add(burst.STATE, running=len(self._meeting.ranks), of=self._world)
         elif kind == "done":
-            if self._meeting.all_done and len(self._meeting.ranks) >= self._plan.world:
+            if self._meeting.all_done and len(self._meeting.ranks) >= self._world:
                 self._done_at = time.monotonic()
         elif kind == burst.FAILED and self._outcome is None:
             self._journal.add(burst.FAILED, rank=rank.number, **event)
@@ -134,9 +149,9 @@ class Agent:
 
     def _judge(self) -> tuple[str, str]:
         """Every process has ended and nobody has said why."""
-        if self._meeting.all_done and len(self._meeting.ranks) >= self._plan.world:
+        if self._all_ran:
             return burst.OK, ""
-        return burst.ERROR, self._why() or f"Only {len(self._meeting.ranks)} of {self._plan.world} ranks ran their cell to its end."
+        return burst.ERROR, self._why() or f"Only {len(self._meeting.ranks)} of {self._world} ranks ran their cell to its end."
 
     def _obituary(self, process: Process, log: Path, code: int) -> str:
         if code < 0:
