@@ -104,6 +104,8 @@ class Backend(ABC):
     remote = False
     direct = True
     on_foreign: Callable[[tuple[Foreign, ...]], None] | None = None  # set by the broker; told of all of them at each change
+    best_node: Callable[[int, Collection[str], Iterable[tuple[str, int]]], str | None] | None = None  # set by the broker: of these nodes
+    # the one where a kernel with so many GPUs starts best, given who else is starting (node, GPUs); None: any
     drained: Set[str] = frozenset()  # nodes on which no kernel is started
     on_freed: Callable[[], None] | None = None  # set by the broker; called when a GPU that others had is to be had
     lock_dir: str | None = None  # where this machine's supervisors lock the GPUs that their kernels are on

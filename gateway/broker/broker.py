@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import zmq
@@ -23,6 +24,7 @@ from ..backends.local import user_name
 from ..leases import events
 from ..leases.book import Book
 from ..leases.events import Command, Deny, Event, Grant, Park, Place
+from ..leases.placement import best_node
 from ..protocol.errors import ElasticError, ExecutingError, ImpossibleRequest, LeaseError, StaleOrderError, SupervisorLost
 from ..protocol.model import GPU_IN_USE, KernelState, Phase, Rung
 from ..settings import ElasticGateway, Leases, SimulatedGpu
@@ -117,7 +119,7 @@ class Broker:
             if drained := self.backend.drained:
                 log.warning("drained, so no kernel starts and no GPU is leased there: %s", ", ".join(sorted(drained)))
             self._take_on(links, [*told, *held, *(events.NodeDrained(node, True) for node in drained)])
-            self.backend.on_foreign = self._foreign_waits
+            self.backend.on_foreign, self.backend.best_node = self._foreign_waits, partial(best_node, self.book)
             self.backend.on_freed = lambda: self._do(self._look_at_gpus())
             for each in self.beside:
                 await each.start()

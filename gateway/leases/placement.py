@@ -9,9 +9,10 @@ from .book import Book
 BUSY, IDLE = 0.5, 0.1  # how likely a kernel wants its GPUs at some later moment; replays of a public trace choose these
 
 
-def best_node(book: Book, count: int, nodes: Iterable[str]) -> str | None:
+def best_node(book: Book, count: int, nodes: Iterable[str], starting: Iterable[tuple[str, int]] = ()) -> str | None:
     """Of ``nodes`` the one where a lease of ``count`` GPUs adds least to the chance that more are wanted at a time than there are; the
     first of equals. None: none has so many, or all that have are being drained.
+    ``starting``: kernels that the book doesn't know yet, each its node and GPUs.
 
     It brings kernels with many GPUs together where they disturb those with few the least: on a node of 8, one lease of all 8 waits for
     any other, while many leases of one rarely do for each other.
@@ -19,9 +20,10 @@ def best_node(book: Book, count: int, nodes: Iterable[str]) -> str | None:
     least, best = 2.0, None
     open_ = [node for node in nodes if node not in book.drained and book.devices.size(node) >= count]
     chances = {node: [1.0] for node in open_}  # by how many GPUs are wanted at a time
-    for record in book.kernels.values():
-        if record.count and record.node in chances:
-            chances[record.node] = _with(chances[record.node], record.count, BUSY if record.busy else IDLE)
+    there = [(record.node, record.count, BUSY if record.busy else IDLE) for record in book.kernels.values()]
+    for node, gpus, chance in (*there, *((*each, IDLE) for each in starting)):
+        if node in chances:
+            chances[node] = _with(chances[node], gpus, chance)
     for node, wanted in chances.items():
         size = book.devices.size(node)
         more = sum(wanted[: size + 1]) - sum(_with(wanted, count, IDLE)[: size + 1])

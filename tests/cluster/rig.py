@@ -23,6 +23,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     "default": {"cpu": "10m", "memory": "256Mi"},
     "gpu": {"cpu": "10m", "memory": "256Mi", "gpus": 2},
     "life": {"cpu": "10m", "memory": "256Mi", "gpu_sees": "life"},
+    "anywhere": {"cpu": "10m", "memory": "256Mi"},
     "huge": {"cpu": "900", "memory": "256Mi"},
     "no-image": {"image": "localhost/there-is-no-such-image:1", "cpu": "10m", "memory": "256Mi"},
     "small": {"cpu": "10m", "memory": "96Mi"},
@@ -43,6 +44,7 @@ class PodGateway(Gateway):
         for name in ("gpu", "life"):
             profiles[name] |= {"gpu_resource": self.resource, "node_selector": here}
         profiles["warm"] |= {"warm": warm, "gpu_resource": self.resource, "node_selector": here}
+        profiles["anywhere"] |= {"gpu_resource": self.resource}
         machine.configure(
             ElasticGateway={"backend": "kubernetes", "simulated_gpus": simulated},
             SimulatedGpu={"park_seconds": 0.05},
@@ -53,7 +55,7 @@ class PodGateway(Gateway):
             },
         )  # fmt: skip
         for name in profiles:
-            config = {"profile": name, **({} if name in ("gpu", "life", "warm") else {"gpus": 0})}
+            config = {"profile": name, **({} if name in ("gpu", "life", "warm", "anywhere") else {"gpus": 0})}
             machine.variant(name, metadata={"kernel_provisioner": {"provisioner_name": "elastic-provisioner", "config": config}})
         super().__init__(machine, *settings)
 

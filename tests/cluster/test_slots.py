@@ -59,6 +59,13 @@ def test_a_lease_is_a_bound_slot_on_the_kernels_node_and_goes_back_when_it_ends(
     until(lambda: pods.pods(names.ROLE_SLOT) == [])
 
 
+def test_a_kernel_that_may_be_anywhere_starts_where_gpus_are(pods: PodGateway) -> None:
+    with pods.kernel("anywhere") as one, pods.kernel("anywhere") as two, pods.kernel("anywhere") as three:
+        for kernel in (one, two, three):
+            assert kernel.open().run("1 + 1").status == "ok"
+        assert {pod["spec"]["nodeName"] for pod in pods.pods(names.ROLE_KERNEL)} == {f"node-{NODE}"}
+
+
 def test_two_kernels_share_one_gpu_by_handing_their_slot_over(pods: PodGateway) -> None:
     with pods.kernel("gpu", KERNEL_USERNAME="ada") as one, pods.kernel("gpu", KERNEL_USERNAME="bob") as two:
         browsers = {kernel.id: kernel.open() for kernel in (one, two)}

@@ -55,3 +55,7 @@ def test_only_nodes_with_gpus_enough_are_chosen(world):
 def test_nothing_starts_on_a_node_that_is_being_drained(world):
     world.tell(NodeDrained("a", True), NodeDrained("b", True))
     assert best_node(world.book, 1, NODES) == "c"
+
+
+def test_kernels_that_start_at_once_are_spread_too(world):
+    assert best_node(world.book, 8, NODES, [("a", 8), ("c", 8)]) == "b"

@@ -223,6 +223,10 @@ class KubernetesCluster(Backend):
         said = self._slots.said_of(node).rstrip(".")
         return f" ({said})" if said else ""
 
+    def node_for(self, profile: Profile, gpus: int, starting: Iterable[tuple[str, int]]) -> str | None:
+        """Where a kernel that leases so many GPUs should start; None: it leases none, or anywhere."""
+        return self.best_node(gpus, self._slots.nodes_for(profile), starting) if gpus and self.best_node is not None else None
+
     async def delete_pod(self, name: str, uid: str, grace: float) -> None:
         """Never at once: what runs on a GPU needs its time to leave it."""
         await self.api.delete(PODS, self._site.namespace, name, uid=uid, grace=max(1, round(grace)))

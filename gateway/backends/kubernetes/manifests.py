@@ -52,10 +52,10 @@ def secret(site: Site, name: str, kernel_id: str, user: str, spec: Mapping[str, 
 
 
 def kernel_pod(
-    site: Site, profile: Profile, name: str, kernel_id: str, user: str, gpus: int, drained: Collection[str] = ()
+    site: Site, profile: Profile, name: str, kernel_id: str, user: str, gpus: int, drained: Collection[str] = (), node: str | None = None
 ) -> Object:  # fmt: skip
     """A kernel's pod. Its supervisor is the container's first process; an init container brings our code. ``drained``: nodes that it
-    must not be on."""
+    must not be on; ``node``: the one where it should be, if it can."""
     metadata = _metadata(site, name, names.ROLE_KERNEL, kernel_id, user)
     metadata["labels"] = {**profile.labels, **metadata["labels"], f"{names.PREFIX}/profile": profile.name}
     metadata["annotations"] = {**profile.annotations, "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
@@ -107,6 +107,10 @@ def kernel_pod(
         spec["nodeSelector"] = dict(profile.node_selector)
     if drained:
         spec["affinity"] = _node_affinity("NotIn", sorted(drained))
+    if node is not None:
+        here = {"weight": 100, "preference": _nodes_named("In", [node])}
+        affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+        affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [here]
     if profile.gpu_resource and profile.gpu_sees == "claim":
         spec["resourceClaims"] = [{"name": "sees", "resourceClaimTemplateName": profile.gpu_claim}]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -142,9 +146,13 @@ def slot_pod(
 
 
 def _node_affinity(operator: str, nodes: list[str]) -> Object:
+    terms = [_nodes_named(operator, nodes)]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def _nodes_named(operator: str, nodes: list[str]) -> Object:
     """The API server takes one name a requirement, and all of them count."""
-    term = {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [node]} for node in nodes]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    return {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [node]} for node in nodes]}
 
 
 def owner_reference(pod: Mapping[str, str]) -> Object:

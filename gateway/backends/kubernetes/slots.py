@@ -94,6 +94,17 @@ class Slots:
                 gpus += [self._unit(node, resource, number) for number in range(allocatable(node, resource))]
         return Claim(tuple(gpus), foreign, returns=foreign)
 
+    def nodes_for(self, profile: Profile) -> list[str]:
+        """Where a kernel of this profile may be and lease."""
+        nodes = self._nodes.cache.values() if self._nodes is not None else ()
+        return sorted(
+            node["metadata"]["name"]
+            for node in nodes
+            if profile.node_selector.items() <= (node["metadata"].get("labels") or {}).items()
+            and not node["spec"].get("unschedulable")
+            and allocatable(node, profile.gpu_resource)
+        )
+
     async def acquire(self, supervisor: PodSupervisor, units: tuple[str, ...]) -> list[str]:
         """Have a slot for exactly these units; what CUDA knows them as. Raises ``LeaseError``, reason ``GPU_IN_USE``, where others have
         them or the cluster gives none just now."""

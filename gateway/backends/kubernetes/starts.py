@@ -36,6 +36,7 @@ class Starts:
 
     def __init__(self, cluster: KubernetesCluster, pods: Pods, site: Site) -> None:
         self._cluster, self._pods, self._site = cluster, pods, site
+        self._starting: dict[str, tuple[str, int]] = {}  # by pod: where it should be, and its GPUs, while the broker doesn't know it
 
     async def make(self, spec: Spec, profile: Profile, owner: Mapping[str, Any], warm: str = "") -> reasons.Pod:
         """Secret, then pod; then the Secret goes with the pod. ``warm``: it is nobody's yet, and waits under this key. Raises
@@ -44,13 +45,17 @@ class Starts:
         secret = manifests.secret(site, name, spec.kernel_id, spec.user, spec.to_json(), owner)
         await self._create_anew(SECRETS, name, secret)
         try:
+            node = self._cluster.node_for(profile, spec.gpus, self._starting.values())
+            if node is not None:
+                self._starting[name] = node, spec.gpus
             body = manifests.kernel_pod(
-                site, profile, name, spec.kernel_id, spec.user, spec.gpus or profile.gpus, self._cluster.drained
+                site, profile, name, spec.kernel_id, spec.user, spec.gpus or profile.gpus, self._cluster.drained, node
             )  # fmt: skip
             if warm:
                 body["metadata"]["labels"][names.WARM] = warm
             pod = await self._create_anew(PODS, name, body)
         except BaseException as exc:
+            self._starting.pop(name, None)
             await asyncio.shield(self.forget_secret(name))
             if isinstance(exc, ApiDenied):
                 raise LaunchError(f"The cluster refuses this kernel's pod: {exc}", reason="quota" if exc.quota else "denied") from exc
@@ -70,6 +75,8 @@ class Starts:
         except BaseException:
             await asyncio.shield(self.undo(name, uid))
             raise
+        finally:
+            self._starting.pop(name, None)
 
     def _name(self, kernel_id: str) -> str:
         """Of its next pod: a pod of it that is lost with its node keeps its name until the node comes back."""
