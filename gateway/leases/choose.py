@@ -38,8 +38,8 @@ def choose(
     for waiter in queue.order(node, policy.turn(), now):
         if not whole and not supply:
             break
-        allowed = quota.allows(waiter)
-        if allowed and _grant(waiter, devices, supply, out):
+        allowed, pools = quota.allows(waiter), devices.pools(waiter)
+        if allowed and _grant(waiter, pools, devices, supply, out):
             quota.claimed(waiter)
             continue
         out.waits[waiter] = NEVER
@@ -49,7 +49,7 @@ def choose(
         if own is None:
             out.again = min(out.again, quota.next)
             continue
-        offers = [(supply.offer(pool, waiter.count, own), pool) for pool in devices.pools(waiter)]
+        offers = [(supply.offer(pool, waiter.count, own), pool) for pool in (pools if own else supply.reach(pools))]
         if not offers:
             continue
         offer, pool = min(offers, key=lambda one: one[0].rank())
@@ -73,8 +73,10 @@ def choose(
     return out
 
 
-def _grant(waiter: KernelRecord, devices: Devices, supply: Supply, out: Outcome) -> bool:
-    for pool in devices.pools(waiter):
+def _grant(waiter: KernelRecord, pools: Collection[frozenset[str]], devices: Devices, supply: Supply, out: Outcome) -> bool:
+    if len(supply.free) < waiter.count:
+        return False
+    for pool in pools:
         gpus = devices.pick(waiter, supply.free, pool)
         if gpus:
             for uuid in gpus:

@@ -199,7 +199,7 @@ class Devices:
     def pick(self, record: KernelRecord, free: Collection[str], pool: Collection[str]) -> list[str]:
         """The best free GPUs for the record, none if there aren't enough: its home, then the best rung, then those where
         fewest others are at home (they may have to come back to them)."""
-        fit = [uuid for uuid in free if uuid in pool]
+        fit = [uuid for uuid in pool if uuid in free]
         if len(fit) < record.count:
             return []
         fit.sort(key=lambda uuid: (uuid not in record.home, _RUNGS[self.gpus[uuid].rung], self._at_home[uuid], uuid))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from .book import Book
 
@@ -17,24 +18,25 @@ def best_node(book: Book, count: int, nodes: Iterable[str], starting: Iterable[t
     It brings kernels with many GPUs together where they disturb those with few the least: on a node of 8, one lease of all 8 waits for
     any other, while many leases of one rarely do for each other.
     """
+    there = {node: [] for node in nodes if node not in book.drained and book.devices.size(node) >= count}
+    known = ((record.node, record.count, BUSY if record.busy else IDLE) for record in book.kernels.values() if record.count)
+    for node, gpus, chance in (*known, *((*each, IDLE) for each in starting)):
+        if node in there:
+            there[node].append((gpus, chance))
     least, best = 2.0, None
-    open_ = [node for node in nodes if node not in book.drained and book.devices.size(node) >= count]
-    chances = {node: [1.0] for node in open_}  # by how many GPUs are wanted at a time
-    there = [(record.node, record.count, BUSY if record.busy else IDLE) for record in book.kernels.values()]
-    for node, gpus, chance in (*there, *((*each, IDLE) for each in starting)):
-        if node in chances:
-            chances[node] = _with(chances[node], gpus, chance)
-    for node, wanted in chances.items():
+    for node, leases in there.items():
         size = book.devices.size(node)
-        more = sum(wanted[: size + 1]) - sum(_with(wanted, count, IDLE)[: size + 1])
+        more = _enough(size, tuple(sorted(leases))) - _enough(size, tuple(sorted([*leases, (count, IDLE)])))
         if more < least:
             least, best = more, node
     return best
 
 
-def _with(wanted: list[float], count: int, chance: float) -> list[float]:
-    """The same with one kernel more, independent of the others."""
-    both = [*(each * (1 - chance) for each in wanted), *([0.0] * count)]
-    for at, each in enumerate(wanted):
-        both[at + count] += each * chance
-    return both
+@lru_cache(10_000)
+def _enough(size: int, leases: tuple[tuple[int, float], ...]) -> float:
+    """The chance that no more than ``size`` GPUs are wanted at a time. ``leases``: GPUs of each, and how likely it wants them."""
+    wanted = [1.0] + [0.0] * size  # how likely are so many
+    for count, chance in leases:
+        for at in range(size, -1, -1):
+            wanted[at] = wanted[at] * (1 - chance) + (wanted[at - count] * chance if at >= count else 0.0)
+    return sum(wanted)

@@ -54,6 +54,7 @@ class Supply:
         self._idle: dict[KernelRecord, float] = {}  # the holders that could give way, longest idle first, and when each may be made to
         self._next = NEVER
         self._looked = False
+        self._within: set[str] = set()  # all GPUs of the three, when the look began
 
     def _look(self) -> None:
         if self._looked:
@@ -65,6 +66,7 @@ class Supply:
             at = self._idle[record] = yields_at(self._policy, record)
             if self._now < at < self._next:
                 self._next = at
+        self._within.update(self.free, self._coming, *map(self._devices.owned, self._idle))
 
     def next(self) -> float:
         """When more could be had though nothing happens."""
@@ -76,6 +78,13 @@ class Supply:
             return True
         self._look()
         return bool(self._coming or self._idle)
+
+    def reach(self, pools: Iterable[frozenset[str]]) -> list[frozenset[str]]:
+        """Those of which something can be had; where that is but free GPUs, which don't do, the first of them is as good as any."""
+        self._look()
+        if self._coming or self._idle:
+            return [pool for pool in pools if not pool.isdisjoint(self._within)]
+        return next(([pool] for pool in pools if not pool.isdisjoint(self.free)), [])
 
     def _leaves(self, coming: dict[str, float], record: KernelRecord, since: float) -> None:
         for uuid in self._devices.owned(record):
@@ -92,7 +101,7 @@ class Supply:
             soon = dict(soon)
             for record in own:
                 self._leaves(soon, record, self._now)
-        free = tuple(uuid for uuid in self.free if uuid in pool)[:count]
+        free = tuple(sorted(uuid for uuid in pool if uuid in self.free))[:count]
         coming = tuple(uuid for uuid in soon if uuid in pool)[: count - len(free)]
         ready = max((soon[uuid] for uuid in coming), default=self._now)
         missing = count - len(free) - len(coming)

@@ -17,6 +17,7 @@ from typing import Any
 
 from . import stalls as stalls_extension
 from .capture import capture
+from .month import month
 from .pods import pods
 from .rig import Bare, Browser, Gated, Gateway, run_plain
 
@@ -245,7 +246,7 @@ async def two_users(minutes: float = 1.0) -> dict[str, float]:
 
 
 BENCHMARKS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (round_trip, flood, payloads, lease, supervisor, many, two_users, capture)
+    f.__name__: f for f in (round_trip, flood, payloads, lease, supervisor, many, two_users, capture, month)
 }
 ON_A_CLUSTER: dict[str, Callable[..., Any]] = {"pods": pods}
 

@@ -92,7 +92,7 @@ def test_a_kernel_is_sent_to_no_drained_node() -> None:
 
 
 def test_a_kernel_goes_to_the_node_where_it_fits_best_and_to_another_where_that_is_full() -> None:
-    pod = manifests.kernel_pod(SITE, PROFILES["gpu"], KERNEL, USER, 1, {"node2"}, "node1")
+    pod = manifests.kernel_pod(SITE, PROFILES["gpu"], NAME, KERNEL, USER, 1, {"node2"}, "node1")
     affinity = pod["spec"]["affinity"]["nodeAffinity"]
     here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node1"]}]}
     assert affinity["preferredDuringSchedulingIgnoredDuringExecution"] == [{"weight": 100, "preference": here}]
