@@ -136,6 +136,18 @@ def test_the_stop_button_ends_every_worker(kernel, browser, tmp_path):
 
 
 @pytest.mark.case("D08")
+def test_nothing_that_a_rank_has_started_outlives_its_burst(browser, tmp_path):
+    body = f"""
+        import subprocess
+        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        left = subprocess.Popen(["sleep", "600"], start_new_session=True, **quiet)
+        open({str(tmp_path / "left")!r}, "w").write(str(left.pid))
+        del left, quiet
+    """
+    assert browser.run(distributed(body, "-w 1 -e none")).status == "ok"
+    until(lambda: not started(int((tmp_path / "left").read_text())))
+
+
 def test_every_line_of_every_rank_is_whole_and_in_order(browser):
     body = """
         import os, sys

@@ -16,6 +16,7 @@ from typing import Any, Optional
 
 from ...protocol import burst
 from ...protocol.burst import Plan, Process
+from .. import leftovers
 from ..child import Child, last_words, started
 from ..possession import Possession
 from .journal import Journal
@@ -61,6 +62,8 @@ class Agent:
         for _, child in self._children:
             child.sweep()
         self._meeting.kill_all()
+        for _, child in self._children[:1]:  # the mark is on all that any of them has started
+            leftovers.end(child.pid, f"{burst.SOCKET_VARIABLE}={self._folder / burst.SOCKET}")
         while ready := self._selector.select(0):  # what they have said last
             for key, _ in ready:
                 key.data()
