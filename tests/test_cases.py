@@ -1,4 +1,4 @@
-"""Known complaints about notebook servers and GPU sharing: the one machine's part of the list, and that each is a test.
+"""Known complaints about notebook servers and GPU sharing: the part of the list that one machine can show, and that each is a test.
 
 Which tests show a case: ``pytest -m case``, or look for ``case("K05")``.
 """
@@ -14,6 +14,7 @@ TESTS = Path(__file__).parent
 CASES = {
     "S01": "odd characters in user names",
     "S03": "variables with text that is special to YAML, with line ends, in any script",
+    "S04": "an image that can't be pulled",
     "S06": "a slow start: which timeout wins",
     "L01": "Stop in a loop that prints without end",
     "L03": "Stop in a cell that awaits",
@@ -33,6 +34,7 @@ CASES = {
     "C05": "the GPU goes back after the cell",
     "G01": "getting a GPU fails half-way",
     "G03": "waiting for a GPU is seen and can be stopped",
+    "K01": "a kernel's pod is deleted by hand",
     "K03": "the gateway is killed and started again",
     "K05": "fifty kernels at once",
     "X01": "template text in names",

@@ -99,7 +99,7 @@ async def pods(tries: int = 5) -> dict[str, float]:
                 ran = await asyncio.to_thread(_printed, browsers[0], cell)
                 slot.append(await seen - began)
                 running.append(ran - await seen)
-                gateway.call("POST", f"/api/gpu/kernels/{one.id}/release")
+                await asyncio.to_thread(until, lambda: gateway.call("POST", f"/api/gpu/kernels/{one.id}/release").ok)
                 await witness.gone(names.ROLE_SLOT)
             plain = [await asyncio.to_thread(_timed, browser, "%%cpu\n1") for browser in browsers * tries]
             taken = [await asyncio.to_thread(_timed, browser, GPU + "1") for browser in browsers * tries][2:]

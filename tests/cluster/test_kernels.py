@@ -86,6 +86,7 @@ def test_kernels_outlive_their_gateway_and_output_arrives_whole_and_once(pods: P
     assert back.run("print('again')").out == "again\n"
 
 
+@pytest.mark.case("S04")
 @pytest.mark.parametrize(
     ("name", "said"),
     [("no-image", "there-is-no-such-image"), ("huge", "Insufficient cpu")],
@@ -127,16 +128,18 @@ def test_a_kernel_that_needs_more_memory_than_its_pod_has_is_told_so(pods: PodGa
         assert "memory" in done.evalue
 
 
-def test_a_pod_that_is_deleted_in_the_cluster_is_told_in_the_notebook(pods: PodGateway) -> None:
+@pytest.mark.case("K01")
+@pytest.mark.parametrize("how", [["--grace-period=1"], ["--grace-period=0", "--force"]], ids=["asked", "forced"])
+def test_a_pod_that_is_deleted_in_the_cluster_is_told_in_the_notebook(pods: PodGateway, how: list[str]) -> None:
     with pods.kernel("default") as kernel:
         browser = kernel.open()
         browser.run("1")
         cell = browser.begin("import time; time.sleep(600)")
         browser.wait(lambda m: m["parent"] == cell and m["type"] == "execute_input")
-        pods.cluster.kubectl("delete", "pod", names.kernel_pod(kernel.id), "-n", pods.namespace, "--wait=false", "--grace-period=1")
+        pods.cluster.kubectl("delete", "pod", names.kernel_pod(kernel.id), "-n", pods.namespace, "--wait=false", *how)
         done = browser.finish(cell)
         assert done.status == "error"
-        assert "told to end" in done.evalue
+        assert "told to end" in done.evalue or "deleted in the cluster" in done.evalue
         until(lambda: kernel.state == "dead" and "deleted in the cluster" in kernel.call("GET").json()["reason"])
         assert kernel.call("POST", "/restart").status_code == 200
         assert browser.run("print('again')").out == "again\n"

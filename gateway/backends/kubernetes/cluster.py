@@ -61,6 +61,7 @@ class KubernetesCluster(Backend):
         self._slots: Slots
         self._warm: WarmKernels
         self._starts: Starts
+        self._read: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # the Secrets' parts of the pods that were found, by uid
         self._cut_short: dict[str, str] = {}  # pods of kernels whose start the gateway before us had begun
         self._pods = Pods(self._site.namespace)
 
@@ -77,13 +78,17 @@ class KubernetesCluster(Backend):
 
     async def find(self) -> list[Any]:
         await self._open()
-        secrets = await self._starts.secrets()
+        pods = [pod for pod in self._pods.of(names.ROLE_KERNEL) if _runs(pod)]
+        self._read = {uid: self._read[uid] for pod in pods if (uid := pod["metadata"]["uid"]) in self._read}
+        # asked for again and again, and the Secrets of pods that are known say nothing new
+        secrets = await self._starts.secrets() if len(self._read) < len(pods) else {}
         found: list[Any] = []
-        for pod in self._pods.of(names.ROLE_KERNEL):
-            if reasons.over(pod) or not reasons.running(pod) or _leaves(pod) or names.WARM in pod["metadata"]["labels"]:
-                continue
+        for pod in pods:
+            uid = pod["metadata"]["uid"]
             try:
-                found.append(PodSupervisor(self, pod, *parts(secrets.get(pod["metadata"]["name"]))))
+                if uid not in self._read:
+                    self._read[uid] = parts(secrets.get(pod["metadata"]["name"]))
+                found.append(PodSupervisor(self, pod, *self._read[uid]))
             except SupervisorLost as exc:
                 log.warning("%s", exc)
         return found
@@ -306,6 +311,12 @@ def _begun(secret: Mapping[str, Any]) -> Spec | None:
         return Spec.from_json(parts(secret)[0])
     except (SupervisorLost, TypeError):
         return None
+
+
+def _runs(pod: reasons.Pod) -> bool:
+    """It is somebody's, and there."""
+    there = reasons.running(pod) and not reasons.over(pod) and not _leaves(pod)
+    return there and names.WARM not in pod["metadata"]["labels"]
 
 
 def _leaves(pod: reasons.Pod) -> bool:
