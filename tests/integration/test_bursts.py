@@ -46,6 +46,12 @@ def test_a_rank_may_be_through_long_before_the_others(browser):
     assert browser.run("print(late)").out == "here\n"
 
 
+def test_a_rank_that_stumbles_after_its_cell_is_through_costs_nothing(browser):
+    cell = browser.run(distributed("import atexit, os\natexit.register(os._exit, 5)\nkept = RANK"))
+    assert cell.status == "ok", cell
+    assert browser.run("print(kept)").out == "0\n"
+
+
 def test_results_of_several_ranks_come_as_lists(browser):
     assert browser.run(distributed("mine = RANK * 10", "-w 2 -e none --ranks all")).status == "ok"
     assert browser.run("print(mine)").out == "[0, 10]\n"

@@ -87,10 +87,14 @@ class Agent:
             self._children.append((process, child))
 
     @property
+    def _all_through(self) -> bool:
+        """Every rank has come and is through with its cell."""
+        return self._meeting.all_done and len(self._meeting.ranks) >= self._world
+
+    @property
     def _all_ran(self) -> bool:
-        """Every rank is through with its cell, and its process has ended."""
-        ended = not any(process.ranks and child.poll() is None for process, child in self._children)
-        return ended and self._meeting.all_done and len(self._meeting.ranks) >= self._world
+        """And their processes have ended, however: what they have to give is here."""
+        return self._all_through and not any(process.ranks and child.poll() is None for process, child in self._children)
 
     def _turn(self) -> None:
         for key, _ in self._selector.select(LOOK):
@@ -117,7 +121,8 @@ class Agent:
         """What has ended before its time, as far as it is known; "" where nothing has."""
         for at, (process, child) in enumerate(self._children):
             code = child.poll()
-            if code or (code == 0 and not self._meeting.is_through(child.pid) and (not process.ranks or not self._meeting.all_done)):
+            through = process.ranks and (self._all_through or self._meeting.is_through(child.pid))
+            if code is not None and not through:
                 return self._obituary(process, self._folder / f"process.{at}.log", code)
         silent = next((rank for rank in self._meeting.ranks.values() if rank.gone and not rank.through), None)
         if silent is not None:
@@ -129,7 +134,7 @@ class Agent:
         if kind == "hello":
             self._journal.add(burst.STATE, running=len(self._meeting.ranks), of=self._world)
         elif kind == "done":
-            if self._meeting.all_done and len(self._meeting.ranks) >= self._world:
+            if self._all_through:
                 self._done_at = time.monotonic()
         elif kind == burst.FAILED and self._outcome is None:
             self._journal.add(burst.FAILED, rank=rank.number, **event)
