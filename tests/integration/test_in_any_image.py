@@ -127,3 +127,25 @@ def test_the_copied_code_runs_a_kernel_in_an_image_with_pyzmq_and_ipykernel_alon
     assert not (folder / "run").exists()
     if contained:
         assert listing(code) == before
+
+
+CELL = """
+from gateway.magics import capture
+from gateway.pod import rank
+names = {"__name__": "__main__"}
+exec("class P: pass\\nitems = [1]\\ndef add(v):\\n    items.append(v)\\n    return P()", names)
+capsule = capture.pack("made = add(RANK)", names, capture.Options(number=1))
+cell = rank.load([bytes(blob) for blob in capsule.blobs])
+assert cell.run({"RANK": 7}) is None
+print(capture.take(cell.give_back(), names), names["items"], type(names["made"]) is names["P"])
+failed = rank.load([bytes(blob) for blob in capture.pack("add(1)\\n1/0", names).blobs]).run({})
+error = capture.failure(failed.blobs, names)
+print(type(error).__name__, error.__traceback__.tb_lineno)
+"""
+
+
+def test_a_cell_is_sent_and_comes_home_in_an_image_without_cloudpickle(image: str, code: Path) -> None:
+    environ = {"PYTHONPATH": str(code), "PATH": "/usr/bin:/bin"}
+    assert subprocess.run([image, "-c", "import cloudpickle"], env=environ, cwd="/", capture_output=True).returncode
+    done = subprocess.run([image, "-c", CELL], env=environ, cwd="/", capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["assigned: made", "changed: items [1, 7] True", "ZeroDivisionError 2"], done.stderr

@@ -33,7 +33,7 @@ def explain(name: str, value: Any, namespace: dict[str, Any], error: BaseExcepti
     """``model.log.handlers[0].lock (_thread.RLock) can't leave …: what to do``."""
     path, culprit = name, value
     try:
-        path, culprit = _find(name, value, namespace)
+        path, culprit = _find(name, value, namespace, getattr(error, "obj", None))
     except Exception:
         pass
     kind = type(culprit)
@@ -49,10 +49,10 @@ def _advice(kind: type) -> str:
     return ""
 
 
-def _find(path: str, value: Any, namespace: dict[str, Any]) -> tuple[str, Any]:
+def _find(path: str, value: Any, namespace: dict[str, Any], refused: Any) -> tuple[str, Any]:
     seen = {id(value)}
     for _ in range(DEEPEST):
-        if _advice(type(value)):
+        if value is refused or _advice(type(value)):
             break  # what it is made of says less
         for label, part in _parts(value, namespace):
             if id(part) not in seen and _fails(part, namespace):

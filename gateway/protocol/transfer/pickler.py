@@ -29,6 +29,10 @@ class _Namespace:
 class Refused(pickle.PicklingError):
     """An object that can't leave its process, and why."""
 
+    def __init__(self, obj: Any, why: str) -> None:
+        super().__init__(why)
+        self.obj = obj
+
 
 class Pickler(cloudpickle.Pickler):
     """``frame()`` by ``frame()``, each one pickle, all with one memo."""
@@ -115,7 +119,7 @@ def _cell(pickler: Pickler, cell: Any) -> Any:
 
 def _module(pickler: Pickler, module: types.ModuleType) -> Any:
     if module.__name__ == MAIN:
-        raise Refused("it is the notebook itself (__main__); name what the cell needs from it instead")
+        raise Refused(module, "it is the notebook itself (__main__); name what the cell needs from it instead")
     pickler._note(module.__name__)
     return pickler.dispatch_table[types.ModuleType](module)
 
@@ -136,7 +140,7 @@ def _file(pickler: Pickler, file: Any) -> Any:
     if isinstance(file, (io.BytesIO, io.StringIO)):
         return NotImplemented
     name = getattr(file, "name", None)
-    raise Refused(f"it is an open file{f' ({name})' if isinstance(name, (str, bytes)) else ''}: open it inside the cell")
+    raise Refused(file, f"it is an open file{f' ({name})' if isinstance(name, (str, bytes)) else ''}: open it inside the cell")
 
 
 _REDUCERS: dict[type, Callable[[Pickler, Any], Any]] = {
