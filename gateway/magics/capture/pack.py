@@ -128,10 +128,11 @@ class _Packing:
             except Exception as exc:
                 self._fail(name, value, exc)
             pieces.append(part)
-            frames.append({"name": name, "buffers": len(pickler.buffers), "memo": pickler.count()})
+            frames.append({"name": name, "buffers": len(pickler.buffers)})
             listing.append(Item(name, _type(value), size, _kind(value)))
             queue.extend(needed for needed in pickler.needed if needed not in queue and self._is_users(needed))
         installed = versions.installed_since(versions.container_started())
+        objects = pickler.objects()
         header = {
             "id": uuid.uuid4().hex,
             "source": code.to_json(),
@@ -142,11 +143,11 @@ class _Packing:
             "reads": [name for name in self._names.reads if name in self._options.own],
             "accelerated": pickler.storages.accelerated,
             "installed": installed,
-            "buffers": [index for index, obj in pickler.objects().values() if type(obj) is pickle.PickleBuffer],
+            "buffers": [index for index, obj in objects.values() if type(obj) is pickle.PickleBuffer],
         }
         blobs = layout.join(header, frames, pieces, pickler.buffers)
         warnings = [*self._warnings, *self._big(listing), *_beside(pickler.packages)]
-        capsule = Capsule(header["id"], blobs, listing, warnings, installed, memo_of(pickler))
+        capsule = Capsule(header["id"], blobs, listing, warnings, installed, memo_of(objects))
         sent[capsule.id] = capsule
         return capsule
 
@@ -170,10 +171,10 @@ class _Leave(Exception):
         self.name = name
 
 
-def memo_of(pickler: Pickler) -> list[Any]:
+def memo_of(objects: dict[int, tuple[int, Any]]) -> list[Any]:
     """What was packed, by index. Tuples and buffers are left out: they are steps of packing, and may hold copies."""
-    known: list[Any] = [None] * pickler.count()
-    for index, obj in pickler.objects().values():
+    known: list[Any] = [None] * len(objects)
+    for index, obj in objects.values():
         if type(obj) not in (tuple, pickle.PickleBuffer):
             known[index] = obj
     return known

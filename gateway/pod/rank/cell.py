@@ -188,9 +188,6 @@ class Cell:
             obj = self._watch.objects[index]
             names = [name for name, ids in reached.items() if id(obj) in ids]
             if names or out is None:
-                told = {"name": ", ".join(names) or self._name_of(index), "names": names, "kind": "changed", "aspect": kind}
+                told = {"name": ", ".join(names) or type(obj).__name__, "names": names, "kind": "changed", "aspect": kind}
                 frames.append(Frame(told, (obj, aspect.state(obj, memory))))
         return frames
-
-    def _name_of(self, index: int) -> str:
-        return next(frame["name"] for frame in self._header["frames"] if index < frame["memo"])

@@ -54,7 +54,7 @@ def pack(
                 frames[at : at + 1] = [other] if other else []
                 break  # the pickler remembers objects that it has not written whole: begin again
             packed.pieces.append(pieces)
-            packed.frames.append({**frame.told, "buffers": len(pickler.buffers), "memo": pickler.count()})
+            packed.frames.append({**frame.told, "buffers": len(pickler.buffers)})
         else:
             return packed._replace(pickler=pickler)
 

@@ -48,12 +48,17 @@ class Loader:
         self._unpickler.load()
 
     def _skip(self, at: int) -> None:
-        known, end = self._unpickler.memo.copy(), self.frames[at]["memo"]
-        start = self.frames[at - 1]["memo"] if at else self._sent
-        self._lost.append(range(start, end))
+        ends = list(itertools.accumulate(map(_memoized, self._pieces[: at + 1]), initial=self._sent))
+        known, end = self._unpickler.memo.copy(), ends[-1]
+        self._lost.append(range(ends[-2], end))
         self._begin(at + 1, self.frames[at]["buffers"], [known.get(index) for index in range(end)])
 
     def _refuse_lost(self, at: int) -> None:
         for code, argument, _ in pickletools.genops(Reader(self._pieces[at])):
             if code.name in ("GET", "BINGET", "LONG_BINGET") and any(int(argument) in lost for lost in self._lost):
                 raise WireError("it shares objects with something that could not be loaded")
+
+
+def _memoized(pieces: list[Buffer]) -> int:
+    """How many objects got an index in a frame, read from its pickle alone."""
+    return sum(code.name == "MEMOIZE" for code, _, _ in pickletools.genops(Reader(pieces)))

@@ -61,9 +61,6 @@ class Pickler(cloudpickle.Pickler):
         """What has an index by now, ``(index, object)`` by ``id``: the loading side counts alike."""
         return self.memo.copy()
 
-    def count(self) -> int:
-        return len(self.memo.copy())
-
     def _buffer(self, buffer: pickle.PickleBuffer) -> bool:
         view = buffer.raw()
         if view.nbytes < SMALL:

@@ -36,6 +36,7 @@ FIXED = (  # what can't change, or has nothing of its own that would have to com
 )
 OPAQUE_LIMIT = 10_000  # objects; beyond, asking each one how it is pickled would take minutes
 REACH_LIMIT = 5_000_000  # objects
+_LEAVES = {int, float, complex, bool, str, bytes, type(None)}
 
 
 class Watch:
@@ -139,5 +140,5 @@ def reach(roots: Iterable[Any], stop: Iterable[Any] = ()) -> set[int]:
         seen.add(id(obj))
         found.add(id(obj))
         if not isinstance(obj, (type, types.ModuleType)):
-            todo.extend(gc.get_referents(obj))
+            todo.extend(part for part in gc.get_referents(obj) if type(part) not in _LEAVES)
     return found
