@@ -138,7 +138,8 @@ capsule = capture.pack("made = add(RANK)", names, capture.Options(number=1))
 cell = rank.load([bytes(blob) for blob in capsule.blobs])
 assert cell.run({"RANK": 7}) is None
 print(capture.take(cell.give_back(), names), names["items"], type(names["made"]) is names["P"])
-failed = rank.load([bytes(blob) for blob in capture.pack("add(1)\\n1/0", names).blobs]).run({})
+failing = capture.pack("add(1)\\n1/0", names)
+failed = rank.load([bytes(blob) for blob in failing.blobs]).run({})
 error = capture.failure(failed.blobs, names)
 print(type(error).__name__, error.__traceback__.tb_lineno)
 """
