@@ -48,7 +48,11 @@ c.GatewayClient.auth_token = {token!r}
 
     def end(self) -> None:
         self.process.terminate()
-        self.process.wait(SECONDS)
+        try:
+            self.process.wait(SECONDS / 4)
+        except subprocess.TimeoutExpired:  # Jupyter's own exit may wait for ever for a worker thread of a request that was cut off
+            self.process.kill()
+            self.process.wait()
 
 
 def start(root: Path, name: str, module: str, *args: str) -> subprocess.Popen[bytes]:
