@@ -213,6 +213,9 @@ class ElasticProvisioner(KernelProvisionerBase):
         self._take(supervisor)
 
     def resolve_path(self, path: str) -> str | None:
+        """Where a path in a notebook's output leads; None where it leads nowhere, or to another machine's files."""
+        if self._backend.remote:
+            return None
         found = Path(self.cwd or ".", Path(path).expanduser()).resolve()
         return found.as_posix() if found.exists() else None
 

@@ -45,6 +45,9 @@ class ElasticGatewayKernelManager(GatewayKernelManager):
                 raise
             return self.kernel
 
+    def resolve_path(self, path: str) -> None:
+        """JupyterLab asks where a path in some output leads. Here nowhere: the kernel's files are elsewhere. The base class raises."""
+
     async def is_alive(self) -> bool:
         """Unlike the base class's answer, this is False for a kernel that has just gone or is dead."""
         model = await self.refresh_model() if self.has_kernel else None

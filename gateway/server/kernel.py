@@ -281,6 +281,10 @@ class ElasticKernelManager(ServerKernelManager):
                 self._restarter = self.restarter_class(kernel_manager=self, loop=self.loop, parent=self, log=self.log)
             self._restarter.start()
 
+    def resolve_path(self, path: str) -> str | None:
+        """Where a path in some output leads; None also while the kernel is being started."""
+        return None if self.provisioner is None else self.provisioner.resolve_path(path)
+
     @property
     def has_kernel(self) -> bool:
         return self.link is not None and self._state.alive

@@ -141,6 +141,15 @@ def test_the_page_is_told_that_the_gateway_is_away_and_what_is_true_when_it_is_b
     story(tell, gateway_protocol)
 
 
+def test_what_looks_like_a_path_in_some_output_leads_nowhere_on_the_users_own_machine(story):
+    async def tell(lab: Lab, gateway: Gateway) -> None:
+        kernel = await start_kernel(lab, gateway)
+        resolved = await lab.rest("GET", f"/api/resolvePath?path=/etc&kernel={kernel.id}")
+        assert [each for each in resolved["resolved"] if each["scope"] == "kernel"] == []
+
+    story(tell)
+
+
 def test_a_kernel_that_was_shut_down_is_dead_for_its_page(story):
     async def tell(lab: Lab, gateway: Gateway) -> None:
         kernel = await start_kernel(lab, gateway)
