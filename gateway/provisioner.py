@@ -73,6 +73,7 @@ class ElasticProvisioner(KernelProvisionerBase):
         self.launch_limit: tuple[float, str] = (math.inf, "")  # seconds, and the setting that they come from
         self._supervisor: Supervisor | None = None
         self._link: KernelLink | None = None
+        self._ending: asyncio.Future[None] | None = None  # the end of its supervisor, while it lasts
         self._running = False
         self._outside: Outside | None = None
         self._own_backend: Backend | None = None
@@ -154,7 +155,14 @@ class ElasticProvisioner(KernelProvisionerBase):
         self._running = False
         if supervisor is not None:
             grace = LocalBackend(config=self._settings).shutdown_grace
-            await self._on_lines_loop(self._end(supervisor, link, grace))
+            self._ending = asyncio.ensure_future(self._on_lines_loop(self._end(supervisor, link, grace)))
+        ending = self._ending
+        if ending is not None:
+            try:
+                await asyncio.shield(ending)  # who asked may be cancelled, as a start is by a deletion, which then waits here in its turn
+            finally:
+                if ending.done():
+                    self._ending = None
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """``cmd`` (with ``{connection_file}`` left to the supervisor), ``env`` (None: as before) and ``cwd``. Raises ``BadRequest``."""

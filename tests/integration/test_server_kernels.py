@@ -277,6 +277,16 @@ def test_whoever_connects_is_told_what_the_kernel_is_doing_and_when_it_has_done_
 
 
 @pytest.mark.case("L08")
+def test_a_kernel_that_is_deleted_as_it_dies_at_its_start_is_gone_for_good(gateway):
+    for _ in range(4):
+        kernel = gateway.kernel("dies")
+        browser = kernel.open()
+        assert browser.run("1").status == "error"
+        assert kernel.call("DELETE").status_code == 204
+        browser.close()
+        assert kernel.id not in [each["kernel_id"] for each in gateway.machine.supervisors()], "its supervisor has ended too"
+
+
 def test_a_kernel_that_dies_says_why_and_comes_back(gateway):
     with gateway.kernel() as kernel:
         browser = kernel.open()
