@@ -48,8 +48,10 @@ def main(argv: list[str]) -> int:
         proxy = Proxy(folder, spec, process)
         proxy.announce()
     except Exception as exc:
-        log.exception("could not start")
-        _say(report, f"failed: {cause(exc, folder) if isinstance(exc, OSError) else exc}\n")
+        of_the_machine = isinstance(exc, OSError)  # such as a program that isn't there: nobody needs to see where we were
+        why = cause(exc, folder) if of_the_machine else str(exc)
+        log.error("could not start: %s", why, exc_info=not of_the_machine)
+        _say(report, f"failed: {why}\n")
         return 1
     _say(report, "ready\n")
     proxy.run()
