@@ -54,7 +54,7 @@ class Supervisor(ABC):
         """It has died: end what its kernel has left running. Called by the broker before the kernel's GPU is somebody else's."""
 
     def trouble(self) -> str:
-        """Why it may not answer although it exists, for people; "" where nothing is known. Called while its line is broken."""
+        """Why it may not answer although it exists, for people; "" where nothing is known. Called while it doesn't answer."""
         return ""
 
     def obituary(self) -> str:

@@ -283,6 +283,7 @@ class Broker:
         link.on_ask = self.questions.hear
         link.on_state(self._heard)
         link.on_lost(self._lost)
+        link.on_silent(self._silent)
         link.on_refused(self._refused)
         return reading.seen(link.state, self._clock())
 
@@ -305,6 +306,12 @@ class Broker:
         if record is not None and reading.contradicts(record):
             log.warning("kernel %s: the book said %s, its supervisor %s", link.kernel_id, record.phase, state.lease.phase)
             self._tell(reading.seen(state, now))
+
+    def _silent(self, link: KernelLink, why: str) -> None:
+        reading = self._readings.get(link.kernel_id)
+        if reading is not None and self.links.get(link.kernel_id) is link:
+            reading.silence = why
+            self._tell([events.Silence(link.kernel_id, why)])
 
     def _lost(self, link: KernelLink, reason: str) -> None:
         if self.links.get(link.kernel_id) is link:

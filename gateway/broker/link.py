@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 PING_SECONDS = 5.0  # a supervisor takes a dialer for gone after 20 seconds without a word
 SILENT_PINGS = 6  # unanswered, in a row, after which the line counts as broken
-SILENCE_SECONDS = 30.0  # after which a supervisor that lives and doesn't answer is told of
+TOLD_PINGS = 3  # unanswered, in a row, after which a supervisor that lives is said not to answer
+SILENCE_SECONDS = TOLD_PINGS * PING_SECONDS  # the same, where the line is broken
 SILENT = "its supervisor lives and doesn't answer: is it stopped, or is the machine short of memory?"
 MOST_PAUSE = 5.0  # seconds between two tries to dial it
 KEEPALIVE = (10, 5, 4)  # seconds without traffic before the system looks whether the other machine is there, between looks, and looks
@@ -255,8 +256,10 @@ class KernelLink:
         self._silent += 1
         if self._silent > SILENT_PINGS:
             self._broken()
-        else:
-            self._put(wire.pack("ping"))
+            return
+        if self._silent > TOLD_PINGS and self.supervisor.alive():
+            self._silence(self.supervisor.trouble() or SILENT)
+        self._put(wire.pack("ping"))
 
     def _broken(self) -> None:
         """The line is cut: dial again, or find that the supervisor is gone."""
@@ -279,7 +282,7 @@ class KernelLink:
 
     async def _redial(self) -> None:
         """As long as it lives: what it holds stays its own however long it is silent (stopped, or swapped out)."""
-        pause, waited = 0.05, 0.0
+        pause, since = 0.05, self._loop.time()
         while True:
             await asyncio.sleep(pause)
             if not self.supervisor.alive():
@@ -293,9 +296,8 @@ class KernelLink:
                 log.warning("kernel %s: %s", self.kernel_id, exc)
                 break
             except SupervisorLost:
-                waited += pause
                 pause = min(2 * pause, MOST_PAUSE)
-                self._silence(self.supervisor.trouble() or (SILENT if waited > SILENCE_SECONDS else self.silence))
+                self._silence(self.supervisor.trouble() or (SILENT if self._loop.time() - since > SILENCE_SECONDS else self.silence))
         self._finish(self.supervisor.obituary())
 
     def _silence(self, why: str) -> None:
@@ -362,6 +364,8 @@ class KernelLink:
                 log.warning("kernel %s: a message of the supervisor was dropped: %s", self.kernel_id, exc)
             if self._socket is not socket:
                 return
+            if self.connected:
+                self._silence("")
         self._reading = True
         self._loop.call_soon(self._read)
 

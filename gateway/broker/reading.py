@@ -37,6 +37,7 @@ class Reading:
         self.state = KernelState()
         self.idle_since: float | None = None  # when the last GPU work ended, None while there is some
         self.used = False  # the driver has seen GPU work that belongs to no cell
+        self.silence = ""  # why the supervisor doesn't answer, while it doesn't
         self.order: Grant | Park | Deny | None = None  # the newest one sent
         self.sent_at = 0.0
         self.epoch = 0  # the counter that it was sent with
@@ -140,7 +141,7 @@ class Reading:
             me.kernel_id, me.user, count=lease.count, node=me.node, name=me.name, display=me.display,
             phase=Phase(lease.phase), gpus=tuple(lease.gpus), home=tuple(lease.home), wanted=lease.wanted,
             executing=lease.executing or self.used, phase_for=lease.phase_for, idle_for=lease.idle_for, hold_for=lease.hold_for,
-            parked_bytes=lease.parked_bytes, order=order, rung=_rung(lease), rung_reason=lease.rung_reason,
+            parked_bytes=lease.parked_bytes, order=order, rung=_rung(lease), rung_reason=lease.rung_reason, silence=self.silence,
         )  # fmt: skip
 
     def _answer(self) -> Event:

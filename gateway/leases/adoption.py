@@ -44,6 +44,7 @@ def believed(event: KernelSeen, old: KernelRecord | None, seq: int, now: float) 
         rung_reason=event.rung_reason,
         got_at=old.got_at if goes_on else began,
         hold_until=now + event.hold_for if event.hold_for > 0 else -math.inf,
+        silence=event.silence,
         denied=denied,
     )  # fmt: skip
     if phase in WITH_GPUS and not record.busy:

@@ -46,7 +46,7 @@ class Book(Ledger):
 
     def ends(self, record: KernelRecord) -> tuple[float, str]:
         """``(moment, why)`` at which an idle holder's lease ends although nobody waits."""
-        if record.node in self.drained and not record.fixed and record.idle_since is not None:
+        if record.node in self.drained and not record.fixed and not record.silence and record.idle_since is not None:
             return max(record.idle_since, record.refused_until), "drained"
         return ends_at(self.policy, record)
 

@@ -60,11 +60,21 @@ class KernelSeen:
     order: int | None = None
     rung: Rung = Rung.ANYWHERE  # as in RungTold
     rung_reason: str = ""
+    silence: str = ""  # as in Silence
 
 
 @dataclass(frozen=True)
 class KernelGone:
     kernel_id: str
+
+
+@dataclass(frozen=True)
+class Silence:
+    """The kernel's supervisor lives and doesn't answer, ``why`` as people read it, or ("") it answers again. What it has stays its own,
+    and nobody is told to wait for it or asked to make it give way."""
+
+    kernel_id: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -181,7 +191,7 @@ class Tick:
 
 
 Event = (
-    GpuSeen | GpuLost | KernelSeen | KernelGone | Wanted | Unwanted | Executing | RungTold | Resumed | ResumeFailed
+    GpuSeen | GpuLost | KernelSeen | KernelGone | Silence | Wanted | Unwanted | Executing | RungTold | Resumed | ResumeFailed
     | Parked | ParkRefused | Denied | Restarted | ReleaseAsked | HoldAsked | NodeDrained | Tick
 )  # fmt: skip
 

@@ -41,6 +41,7 @@ class Ledger:
             events.GpuLost: self._gpu_lost,
             events.KernelSeen: self._seen,
             events.KernelGone: self._gone,
+            events.Silence: self._silence,
             events.Wanted: self._wanted,
             events.Unwanted: self._unwanted,
             events.Executing: self._executing,
@@ -102,6 +103,13 @@ class Ledger:
         record = self.kernels.get(event.kernel_id)
         if record is not None:
             self._forget(record, now)
+
+    def _silence(self, event: events.Silence, now: float) -> None:
+        record = self.kernels.get(event.kernel_id)
+        if record is not None and record.silence != event.why:
+            record.silence = event.why
+            self._touched[record] = None
+            self._stir(record)
 
     def _restarted(self, event: events.Restarted, now: float) -> None:
         r = self.kernels.get(event.kernel_id)

@@ -60,12 +60,12 @@ def yields_at(policy: Policy, record: KernelRecord) -> float:
     end = NEVER if policy.max_hold is None else record.got_at + policy.max_hold
     if policy.reclaim:
         end = min(end, max(record.got_at + policy.min_hold, record.hold_until))
-    return NEVER if record.fixed else max(end, record.refused_until)
+    return NEVER if record.fixed or record.silence else max(end, record.refused_until)
 
 
 def ends_at(policy: Policy, record: KernelRecord) -> tuple[float, str]:
     """``(moment, why)`` at which an idle holder's lease ends although nobody waits."""
-    if record.fixed or record.idle_since is None:
+    if record.fixed or record.silence or record.idle_since is None:
         return NEVER, ""
     if record.contested:
         return record.refused_until, "reclaimed"

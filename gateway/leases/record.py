@@ -46,6 +46,7 @@ class KernelRecord:
     refused: str = ""  # and why
     fixed: bool = False  # can't be parked: its state is exclusive, or a GPU of its is exclusive, lost or unknown
     contested: bool = False  # another kernel has the better claim to one of its GPUs
+    silence: str = ""  # why its supervisor doesn't answer, while it doesn't: nothing can be asked of it
     denied: bool = False  # a Deny is on its way: the cells held now don't count
     # what its notebook was told last
     place: Place | None = None

@@ -53,7 +53,11 @@ def too_long(record: KernelRecord, devices: Devices, policy: Policy) -> ElasticE
 def holders(record: KernelRecord, devices: Devices) -> tuple[str, ...]:
     """Who has what this waiter could use, as people read it."""
     wanted = frozenset().union(*devices.pools(record))
-    return tuple(dict.fromkeys(other.label for other in devices.holders(record.node) if not wanted.isdisjoint(other.gpus)))
+    return tuple(dict.fromkeys(_called(other) for other in devices.holders(record.node) if not wanted.isdisjoint(other.gpus)))
+
+
+def _called(holder: KernelRecord) -> str:
+    return f"{holder.label}, not answering ({holder.silence})" if holder.silence else holder.label
 
 
 def _gpus(count: int) -> str:

@@ -61,7 +61,8 @@ class Supply:
             return
         self._looked = True
         for record in self._devices.leaving(self._node):
-            self._leaves(self._coming, record, record.since)
+            if not record.silence:  # else nobody knows when it is done
+                self._leaves(self._coming, record, record.since)
         for record in sorted(self._devices.idle(self._node), key=lambda record: record.idle_since):
             at = self._idle[record] = yields_at(self._policy, record)
             if self._now < at < self._next:

@@ -265,6 +265,32 @@ def test_a_supervisor_that_is_silent_for_very_long_keeps_its_gpu(monkeypatch: py
     run(story)
 
 
+def test_who_waits_for_a_stopped_supervisor_is_told_so_and_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.broker.link.PING_SECONDS", 0.005)
+    monkeypatch.setattr("gateway.broker.link.SILENT_PINGS", 1_000_000)
+
+    async def story(world: World) -> None:
+        stopped, waiter = await world.kernel("stopped"), await world.kernel("waiter", "bob")
+        stopped.want()
+        await world.phase(stopped, Phase.HOLDING)
+        stopped.mute = True
+        waiter.want()
+        await world.until(lambda: world.lease("stopped")["phase"] == Phase.PARKING)
+        await world.until(lambda: "doesn't answer" in world.lease("stopped")["alarm"])
+        await world.until(lambda: any("doesn't answer" in str(order.get("holders")) for order in waiter.orders))
+        assert waiter.orders[-1]["expected"] is None
+        world.passes(11)
+        world.broker._patrol.find_lost_orders()
+        assert world.lease("stopped")["phase"] == Phase.HOLDING, "it is asked for nothing more"
+        assert "doesn't answer" in world.lease("stopped")["alarm"]
+        world.broker.book.validate()
+        stopped.mute = False
+        await world.phase(waiter, Phase.HOLDING)
+        assert world.lease("stopped")["alarm"] == ""
+
+    run(story)
+
+
 def test_a_kernel_that_is_being_ended_has_its_gpu_until_it_has_gone() -> None:
     async def story(world: World) -> None:
         one, two = await world.kernel("k1"), await world.kernel("k2", "bob")

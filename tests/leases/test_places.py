@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.leases.events import HoldAsked, Place, Tick
+from gateway.leases.events import HoldAsked, Place, Silence, Tick
 from gateway.leases.snapshot import snapshot
 from gateway.protocol.model import Phase, Rung
 
@@ -56,6 +56,35 @@ def test_a_users_hold_is_expected_to_last():
     assert world.places["b"].expected == 200.0
     world.tell(HoldAsked("a", 2000.0))
     assert world.places["b"].expected == 500.0
+
+
+def test_no_wait_is_expected_to_end_with_a_holder_that_does_not_answer():
+    world = World(min_hold=30.0)
+    waiting(world, "a", "b")
+    world.done("a")
+    world.tell(Silence("a", "stopped?"))
+    assert (world.places["b"].holders, world.places["b"].expected) == (("a (a.ipynb), not answering (stopped?)",), None)
+    world.advance(100.0)
+    assert world.phase("a") is Phase.HOLDING, "nothing is asked of it"
+    world.tell(Silence("a", ""))
+    assert world.phase("b") is Phase.HOLDING
+
+
+def test_a_holder_that_falls_silent_while_it_gives_way_holds_up_no_other_that_can():
+    world = World(gpus=2, auto=False)
+    for name in "abc":
+        world.kernel(name)
+    world.settle()
+    for name in "ab":
+        world.run(name)
+        world.settle()
+        world.done(name)
+        world.settle()
+    world.run("c")
+    world.hear(world.kernels["c"])
+    leaving, other = ("a", "b") if world.phase("a") is Phase.PARKING else ("b", "a")
+    world.tell(Silence(leaving, "stopped?"))
+    assert world.phase(other) is Phase.PARKING
 
 
 def test_without_reclaim_the_idle_timeout_tells_the_expected_wait():
