@@ -31,8 +31,11 @@ def read(channel: str, envelope: list[Part], parts: list[Part], own: str) -> Req
 
 
 def read_cell(request: Request) -> str:
-    """Fill in what is to be run; returns "" or what is wrong with it, for people. Raises ``WireError``."""
-    content, metadata = loads(request.parts[3]), loads(request.parts[2])
+    """Fill in what is to be run; returns "" or what is wrong with it, for people."""
+    try:
+        content, metadata = loads(request.parts[3]), loads(request.parts[2])
+    except WireError as exc:
+        return f"The content and the metadata of an execute_request must be objects: {exc}."
     if not isinstance(content.get("code"), str):
         return "An execute_request needs a content with code that is text."
     expressions = content.get("user_expressions") or {}

@@ -33,6 +33,16 @@ class WireError(ElasticError):
     reason = "malformed_message"
 
 
+class RequestError(WireError):
+    """A request that can't be read, but for who asks: its sender can be answered. ``header`` has what an answer needs of it."""
+
+    reason = "unreadable_request"
+
+    def __init__(self, message: str, channel: str, header: dict[str, str]) -> None:
+        super().__init__(message)
+        self.channel, self.header = channel, header
+
+
 class SignatureError(WireError):
     """A message's HMAC doesn't match the kernel's key."""
 

@@ -24,7 +24,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from .errors import WireError
+from .errors import RequestError, WireError
 from .wire import CHANNELS, Part, dumps, loads
 
 V1 = "v1.kernel.websocket.jupyter.org"
@@ -35,6 +35,10 @@ MESSAGE, ACK, ATTACHED = 1, 2, 3
 CLOSE_KERNEL_GONE = 4404  # the kernel was shut down or culled; don't come back
 CLOSE_SLOW_READER = 4408  # the client stopped reading; it catches up on return
 CLOSE_RESTART = 1012  # the gateway stops; come back
+
+HEADER_BYTES = 64 << 10  # of a request's header, at most
+_READ_BYTES = 4 << 20  # of a larger one, which is read only to tell its sender that it is too large
+_ANSWERED = ("msg_id", "msg_type", "session", "username", "date", "version")  # of a header, what an answer repeats
 
 _NUMBER = struct.Struct("!BQ")
 _ATTACHED = struct.Struct("!BQQQ")
@@ -99,10 +103,11 @@ def decode_legacy(frame: "str | Part") -> tuple[str, list[Part]]:
         text, *buffers = (view[a:b] for a, b in zip(offsets, offsets[1:]))
     message = loads(text)
     fields = [message.get("header"), message.get("parent_header") or {}, message.get("metadata") or {}, message.get("content")]
-    if not all(isinstance(field, dict) for field in fields):
-        raise WireError("header, parent_header, metadata and content must be objects")
     channel = message.get("channel", "shell")
-    return _known(channel if isinstance(channel, str) else ""), [*map(dumps, fields), *buffers]
+    channel = _known(channel if isinstance(channel, str) else "")
+    if not all(isinstance(field, dict) for field in fields):
+        raise _unreadable("header, parent_header, metadata and content must be objects", channel, fields[0])
+    return channel, [*map(dumps, fields), *buffers]
 
 
 def encode_message(number: int, channel: str, parts: Sequence[Part]) -> bytes:
@@ -134,23 +139,34 @@ def decode_elastic(frame: Part) -> tuple[int, tuple[int, ...], Optional[memoryvi
 
 
 def check_request(channel: str, parts: Sequence[Part]) -> dict[str, Any]:
-    """The header of a message that a client sends; ``WireError`` where a kernel couldn't take it."""
+    """The header of a message that a client sends; ``WireError`` where a kernel couldn't take it, ``RequestError`` where its sender
+    can be answered all the same."""
     if channel == "iopub":
         raise WireError("clients don't send on iopub")
-    if len(parts) < 4 or len(parts[0]) > 64 << 10:
-        raise WireError("a message needs four parts and a header of at most 64 KiB")
+    if len(parts) < 4 or len(parts[0]) > _READ_BYTES:
+        raise WireError(f"a message needs four parts and a header of at most {HEADER_BYTES >> 10} KiB")
     header = loads(parts[0])
+    if len(parts[0]) > HEADER_BYTES:
+        raise _unreadable(f"a message needs a header of at most {HEADER_BYTES >> 10} KiB", channel, header)
     for name in ("msg_id", "msg_type"):
         if not isinstance(header.get(name), str) or not header[name]:
             raise WireError(f"the header needs a {name} that is text")
     for part in parts[1:4]:
         if bytes(part[:1]) != b"{":
-            raise WireError("parent_header, metadata and content must be objects")
+            raise _unreadable("parent_header, metadata and content must be objects", channel, header)
     return header
 
 
 def dumps_str(text: str) -> bytes:
     return json.dumps(text).encode()
+
+
+def _unreadable(why: str, channel: str, header: Any) -> WireError:
+    """A ``RequestError`` where the header says, in short texts, who asks what."""
+    fields = header if isinstance(header, dict) else {}
+    short = {name: fields[name] for name in _ANSWERED if isinstance(fields.get(name), str) and 0 < len(fields[name]) <= 256}
+    asks = channel in ("shell", "control") and "msg_id" in short and short.get("msg_type", "").endswith("_request")
+    return RequestError(why, channel, short) if asks else WireError(why)
 
 
 def _known(channel: str) -> str:

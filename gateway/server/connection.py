@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.services.kernels.connection.base import BaseKernelWebsocketConnection
 
 from ..protocol import websocket as ws
-from ..protocol.errors import WireError
-from ..protocol.wire import Part, loads
+from ..protocol.errors import RequestError, WireError
+from ..protocol.wire import Part, dumps, loads
 from .frames import BINARY, PING, TEXT, FrameWriter
 from .messages import Said, failure, message, spoken_as, status
 
@@ -91,6 +91,8 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
             header = ws.check_request(channel, parts)
         except WireError as exc:
             self._complain(f"dropped a malformed message: {exc}")
+            if isinstance(exc, RequestError):
+                self._refuse(exc)
             return
         allowed = self.multi_kernel_manager.allowed_message_types
         if allowed and header["msg_type"] not in allowed:
@@ -240,6 +242,13 @@ class ElasticWebsocketConnection(BaseKernelWebsocketConnection):
         if self.protocol == ws.V1:
             raise WireError("a text frame")
         return *ws.decode_legacy(frame), None
+
+    def _refuse(self, exc: RequestError) -> None:
+        """Its sender alone is told; not where that would end another request, which has the same id."""
+        if exc.header["msg_id"] not in self._asked:
+            self.say(*failure(dumps(exc.header), exc.channel, "BadRequest", f"This request can't be read and was not run: {exc}."))
+            if self.link is not None:  # the newest status is what front ends show, and that was the idle of this one
+                self.kernel_manager.greet(self)
 
     def _last_words(self) -> None:
         """Before each write: acknowledge what was received, and ask how far the client has read."""

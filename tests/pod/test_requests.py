@@ -41,6 +41,14 @@ def test_a_cell_without_code_says_what_is_wrong() -> None:
     assert not read_cell(cell) and cell.code == "x = 1" and cell.expressions == ("x",)
 
 
+@pytest.mark.parametrize("at", [2, 3])
+@pytest.mark.parametrize("part", [b"[]", b"{no json"])
+def test_a_cell_whose_content_cannot_be_read_is_answered(at: int, part: bytes) -> None:
+    parts = message("a")
+    parts[at] = part
+    assert "must be objects" in read_cell(read("shell", [b"A"], parts, own="own_"))
+
+
 def test_a_repeat_of_what_is_under_way_needs_no_answer_of_its_own(gate: Gate) -> None:
     repeats = Repeats(gate)
     assert repeats.refuse(request("a")) is None

@@ -350,6 +350,51 @@ def test_a_malformed_message_is_dropped_and_the_next_one_passes(protocol, caplog
     assert all(len(r.getMessage()) < 300 for r in caplog.records)
 
 
+PADDED = {"msg_id": "m1", "msg_type": "execute_request", "session": "s", "pad": "p" * 2_000_000, "date": "d" * 1000}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("at", "part"), [(0, json.dumps(PADDED).encode()), (1, b"3"), (2, b'"s"'), (3, b"[1]")], ids=["header", "parent", "metadata", "content"]
+)
+def test_the_sender_of_a_request_that_cannot_be_read_is_told_so(protocol, at, part):
+    link, parts = Link(), request()
+    parts[at] = part
+
+    async def tell(connection, socket, kernel):
+        connection.handle_incoming_message(frame(protocol, parts))
+        await turn()
+        assert link.sent() == []
+        error, answer, idle = socket.messages()
+        assert (error["type"], answer["type"], answer["channel"]) == ("error", "execute_reply", "shell")
+        assert (answer["content"]["status"], answer["content"]["ename"]) == ("error", "BadRequest")
+        assert (idle["type"], idle["content"]) == ("status", {"execution_state": "idle"})
+        assert {each["parent"] for each in (error, answer, idle)} == {"m1"}
+        assert sum(len(payload) for _, payload in socket.frames()) < 4096, "what was too large is not sent back"
+
+    story(protocol, tell, link)
+
+
+def test_a_request_that_cannot_be_read_ends_none_of_the_same_id():
+    async def tell(connection, socket, kernel):
+        connection.handle_incoming_message(frame(ws.V1, request()))
+        connection.handle_incoming_message(frame(ws.V1, [*request()[:3], b"[]"]))
+        await turn()
+        assert socket.messages() == []
+
+    story(ws.V1, tell, Link())
+
+
+@pytest.mark.parametrize("msg_id", ["", 7, None, "m" * 1000])
+def test_who_cannot_be_named_is_not_answered(msg_id):
+    async def tell(connection, socket, kernel):
+        connection.handle_incoming_message(frame(ws.V1, [json.dumps({**PADDED, "msg_id": msg_id}).encode(), b"{}", b"{}", b"{}"]))
+        await turn()
+        assert socket.messages() == []
+
+    story(ws.V1, tell, Link())
+
+
 def test_what_the_gateway_says_carries_the_kernels_own_session_id() -> None:
     async def tell(connection: Connection, socket: Socket, kernel: Kernel) -> None:
         kernel.spoken = "of-the-kernel"
