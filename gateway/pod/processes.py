@@ -14,13 +14,13 @@ from typing import Optional
 
 Identity = tuple[int, int]  # pid, start in clock ticks since boot
 
-_STATE, _PPID, _SESSION, _STARTED = 0, 1, 3, 19  # fields of /proc/PID/stat after the command's name
+_STATE, _PPID, _SESSION, _THREADS, _STARTED = 0, 1, 3, 17, 19  # fields of /proc/PID/stat after the command's name
 
 
 def alive(identity: Identity) -> bool:
     """Whether this very process runs; a zombie doesn't."""
     fields = _stat(identity[0])
-    return fields is not None and fields[_STATE] not in (b"Z", b"X") and int(fields[_STARTED]) == identity[1]
+    return fields is not None and not _over(fields) and int(fields[_STARTED]) == identity[1]
 
 
 def family(root: int, mark: str) -> list[Identity]:
@@ -31,7 +31,7 @@ def family(root: int, mark: str) -> list[Identity]:
     session = []
     for pid in _pids():
         fields = _stat(pid)
-        if fields is None or fields[_STATE] in (b"Z", b"X"):
+        if fields is None or _over(fields):
             continue
         starts[pid] = int(fields[_STARTED])
         children.setdefault(int(fields[_PPID]), []).append(pid)
@@ -93,6 +93,11 @@ def _marked(identity: Identity, mark: str) -> bool:
 def _stat(pid: int) -> Optional[list[bytes]]:
     stat = _read(pid, "stat")
     return stat[stat.rindex(b")") + 2 :].split() if stat else None
+
+
+def _over(fields: list[bytes]) -> bool:
+    """It has ended. One whose first thread has is a zombie by its state, and keeps its memory until the last of the others is gone."""
+    return fields[_STATE] in (b"Z", b"X") and int(fields[_THREADS]) <= 1
 
 
 def _read(pid: int, name: str) -> bytes:

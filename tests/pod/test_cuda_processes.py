@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,3 +121,21 @@ def test_headroom_knows_the_older_kind_of_groups(tmp_path: Path) -> None:
 
 def test_headroom_is_nothing_where_nothing_is_known(tmp_path: Path) -> None:
     assert host_headroom(root=tmp_path) == 0
+
+
+def test_a_process_lives_until_the_last_of_its_threads_has_ended() -> None:
+    number = {"x86_64": 60, "aarch64": 93}[platform.machine()]  # exit, of one thread alone
+    code = (
+        f"import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); ctypes.CDLL(None).syscall({number}, 0)"
+    )
+    program = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        stat = Path(f"/proc/{program.pid}/stat")
+        while ") Z" not in stat.read_text():
+            time.sleep(0.01)
+        identity = (program.pid, int(stat.read_text().rpartition(") ")[2].split()[19]))
+        assert alive(identity)
+    finally:
+        program.kill()
+        program.wait()
+    assert not alive(identity)
