@@ -28,7 +28,7 @@ def hopeless(record: KernelRecord, devices: Devices, policy: Policy) -> ElasticE
         )
     return ImpossibleRequest(
         f"This kernel asks for {_gpus(record.count)} of one kind, and its node ({record.node}) has {most} that can be leased. "
-        f"{'Use a kernel that asks for fewer.' if most else 'Ask the administrator for one, or use the gateway that leases them.'}"
+        + ("Use a kernel that asks for fewer." if most else "Ask the administrator for one, or use the gateway that leases them.")
     )
 
 

@@ -54,10 +54,7 @@ def test_a_gpu_goes_from_an_idle_kernel_to_one_that_waits() -> None:
 def test_a_kernel_that_executes_keeps_its_gpu_and_the_waiter_is_told_its_place() -> None:
     async def story(world: World) -> None:
         one, two = await world.kernel("k1"), await world.kernel("k2", "bob")
-        one.want()
-        await world.phase(one, Phase.HOLDING)
-        one.run()
-        await world.until(lambda: world.lease()["executing"])
+        await world.executing(one)
         two.want()
         await world.until(lambda: any(order["do"] == "queue" for order in two.orders))
         place = two.orders[-1]
@@ -248,10 +245,7 @@ def test_a_supervisor_that_is_silent_for_very_long_keeps_its_gpu(monkeypatch: py
 
     async def story(world: World) -> None:
         silent, waiter = await world.kernel("silent"), await world.kernel("waiter", "bob")
-        silent.want()
-        await world.phase(silent, Phase.HOLDING)
-        silent.run()
-        await world.until(lambda: world.lease("silent")["executing"])
+        await world.executing(silent)
         silent.hang_up()
         await world.until(lambda: "doesn't answer" in world.lease("silent")["alarm"])
         waiter.want()
@@ -337,10 +331,7 @@ def test_every_order_is_newer_than_the_one_before() -> None:
 def test_a_gateway_that_starts_again_finds_leases_as_they_are() -> None:
     async def story(world: World) -> None:
         one, two = await world.kernel("k1", owner="lab"), await world.kernel("k2", "bob", owner="other")
-        one.want()
-        await world.phase(one, Phase.HOLDING)
-        one.run()
-        await world.until(lambda: world.lease()["executing"])
+        await world.executing(one)
         await world.broker.stop()
         assert not world.backend.claimed
         world.broker = world.another()

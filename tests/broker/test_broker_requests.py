@@ -18,10 +18,7 @@ from tests.doubles.fake_backend import gpu
 def test_release_takes_the_gpu_from_an_idle_kernel_and_never_from_one_that_executes() -> None:
     async def story(world: World) -> None:
         kernel = await world.kernel()
-        kernel.want()
-        await world.phase(kernel, Phase.HOLDING)
-        kernel.run()
-        await world.until(lambda: world.lease()["executing"])
+        await world.executing(kernel)
         with pytest.raises(ExecutingError):
             await world.broker.release("k1")
         kernel.idle()
@@ -107,10 +104,7 @@ def test_a_drained_node_gives_its_gpus_back_starts_nothing_and_goes_on_once_it_i
         told: list[tuple[str, Any]] = []
         world.broker.subscribe(lambda name, value: told.append((name, value)))
         kernel = await world.kernel()
-        kernel.want()
-        await world.phase(kernel, Phase.HOLDING)
-        kernel.run()
-        await world.until(lambda: world.lease()["executing"])
+        await world.executing(kernel)
         world.broker.drain("local", True)
         assert world.backend.drained == {"local"}
         assert world.broker.snapshot()["drained"] == ["local"]

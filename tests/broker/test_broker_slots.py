@@ -85,10 +85,7 @@ def test_others_that_wait_get_the_gpu_as_soon_as_its_kernel_is_idle_and_kernels_
     @slots
     async def story(world: World) -> None:
         kernel = await world.kernel()
-        kernel.want()
-        await world.phase(kernel, Phase.HOLDING)
-        kernel.run()
-        await world.until(lambda: world.lease()["executing"])
+        await world.executing(kernel)
         world.broker._foreign_waits((Foreign("pod x/y", 1, ("local",)),))
         assert world.broker.snapshot()["queue"][0]["kernel_id"] == "pod x/y"
         assert kernel.orders[-1]["do"] == "grant", "a cell that runs is never cut short"
@@ -108,10 +105,7 @@ def test_others_wait_for_no_drained_node_and_again_for_one_that_is_back() -> Non
     @slots
     async def story(world: World) -> None:
         kernel = await world.kernel()
-        kernel.want()
-        await world.phase(kernel, Phase.HOLDING)
-        kernel.run()
-        await world.until(lambda: world.lease()["executing"])
+        await world.executing(kernel)
         world.broker._foreign_waits((Foreign("pod x/y", 1, ("local",)),))
         world.broker.drain("local", True)
         assert world.broker.snapshot()["queue"] == []

@@ -46,6 +46,13 @@ class World:
         await self.until(lambda: supervisor.state.lease.phase == phase and kernels[supervisor.kernel_id].phase == phase)
         self.broker.book.validate()
 
+    async def executing(self, supervisor: FakeSupervisor) -> None:
+        """Until its kernel has a GPU and a cell runs on it, as the book knows too."""
+        supervisor.want()
+        await self.phase(supervisor, Phase.HOLDING)
+        supervisor.run()
+        await self.until(lambda: self.lease(supervisor.kernel_id)["executing"])
+
     def lease(self, kernel_id: str = "k1") -> dict[str, Any]:
         return next(lease for lease in self.broker.snapshot()["leases"] if lease["kernel_id"] == kernel_id)
 
