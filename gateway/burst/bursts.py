@@ -245,14 +245,12 @@ class Bursts:
         return [self.shown(record) for record in self._of(user)]
 
     def find(self, which: Any, user: str | None = None) -> Record:
-        """By id or name. Raises ``ElasticError``, reason ``no_such_burst``."""
+        """By id or name. Raises ``ElasticError``, reason ``NO_SUCH``."""
         for record in self._of(user):
             if which in (record.id, record.name):
                 return record
         shown = str(which)[:70]
-        raise ElasticError(
-            f"There is no burst {shown!r}, or no longer (Bursts.keep_results); `%burst ls` lists them.", reason="no_such_burst"
-        )
+        raise ElasticError(f"There is no burst {shown!r}, or no longer (Bursts.keep_results); `%burst ls` lists them.", reason=NO_SUCH)
 
     def shown(self, record: Record) -> dict[str, Any]:
         """As REST and magics show it."""
