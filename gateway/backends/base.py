@@ -40,6 +40,8 @@ class Supervisor(ABC):
     metadata: dict[str, Any]  # what its owner gave with it (``Spec.metadata``)
     place: str  # what ``Backend.at`` finds it by, here and in another process of this backend
     node: str = "local"  # where its GPUs are
+    # what is said of one that doesn't answer and of whose trouble nothing is known
+    silence: str = "its supervisor lives and doesn't answer: is it stopped, or is the machine short of memory?"
 
     @abstractmethod
     def alive(self) -> bool:

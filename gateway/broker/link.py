@@ -29,7 +29,6 @@ PING_SECONDS = 5.0  # a supervisor takes a dialer for gone after 20 seconds with
 SILENT_PINGS = 6  # unanswered, in a row, after which the line counts as broken
 TOLD_PINGS = 3  # unanswered, in a row, after which a supervisor that lives is said not to answer
 SILENCE_SECONDS = TOLD_PINGS * PING_SECONDS  # the same, where the line is broken
-SILENT = "its supervisor lives and doesn't answer: is it stopped, or is the machine short of memory?"
 MOST_PAUSE = 5.0  # seconds between two tries to dial it
 KEEPALIVE = (10, 5, 4)  # seconds without traffic before the system looks whether the other machine is there, between looks, and looks
 UNHEARD = 30.0  # seconds without a sign of the other machine after which a connection counts as broken
@@ -89,7 +88,7 @@ class KernelLink:
 
     def keep_dialling(self) -> None:
         """Nobody answered ``open``, and the supervisor lives: ``on_state`` tells when it answers, ``on_lost`` when it has ended."""
-        self.silence = SILENT
+        self.silence = self.supervisor.trouble() or self.supervisor.silence
         self._ticker = self._loop.call_later(PING_SECONDS, self._tick)
         self._dial_again()
 
@@ -258,7 +257,7 @@ class KernelLink:
             self._broken()
             return
         if self._silent > TOLD_PINGS and self.supervisor.alive():
-            self._silence(self.supervisor.trouble() or SILENT)
+            self._silence(self.supervisor.trouble() or self.supervisor.silence)
         self._put(wire.pack("ping"))
 
     def _broken(self) -> None:
@@ -297,7 +296,8 @@ class KernelLink:
                 break
             except SupervisorLost:
                 pause = min(2 * pause, MOST_PAUSE)
-                self._silence(self.supervisor.trouble() or (SILENT if self._loop.time() - since > SILENCE_SECONDS else self.silence))
+                long = self._loop.time() - since > SILENCE_SECONDS
+                self._silence(self.supervisor.trouble() or (self.supervisor.silence if long else self.silence))
         self._finish(self.supervisor.obituary())
 
     def _silence(self, why: str) -> None:

@@ -48,6 +48,9 @@ class PodSupervisor(Supervisor):
             raise SupervisorLost(f"the pod {pod['metadata']['name']} or its Secret lacks {exc}: it can't be reached") from None
         self.link_address = f"tcp://{f'[{ip}]' if ':' in ip else ip}:{LINK_PORT}"
         self.place, self.uid = str(pod["metadata"]["name"]), str(pod["metadata"]["uid"])
+        self.silence = (
+            f"its pod {self.place} doesn't answer, and to the cluster it is still running: is node {self.node} cut off, or short of memory?"
+        )
         self._cluster, self._pod = cluster, pod
         self._deleted_at: float | None = None
 

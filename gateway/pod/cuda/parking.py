@@ -54,7 +54,7 @@ class Parking:
                 elif self._cuda.state(process[0]) == RUNNING:
                     bound = True
             except DriverError as error:
-                if error.code != driver.NOT_INITIALIZED and alive(process):
+                if error.code != driver.NOT_INITIALIZED and not self._steps.ends(process):
                     raise
         return found, bound
 

@@ -16,6 +16,7 @@ from .driver import CHECKPOINTED, FAILED, LOCKED, RUNNING, Cuda, DriverError
 
 LOCK_SECONDS = 5.0  # on the way back to where a process was
 BUSY_SECONDS = 60.0  # for a move that is under way already, begun by a helper that has died
+ENDING_SECONDS = 1.0  # from a process's kill to its end, where the driver can't reach it any more
 TRIES = 4  # of a call that answers an error, on the way back
 FATAL = frozenset({driver.OUT_OF_MEMORY, driver.OPERATING_SYSTEM})  # answers to a restore after which only killing helps
 _BACK = {
@@ -110,9 +111,18 @@ class Steps:
         try:
             return self._cuda.state(process[0])
         except DriverError:
-            if alive(process):
+            if not self.ends(process):
                 raise
             return None
+
+    def ends(self, process: Identity) -> bool:
+        """Whether a process that the driver can't reach is on its way out: a killed one takes a moment, with each of its threads."""
+        end = self._clock() + ENDING_SECONDS
+        while alive(process):
+            if self._clock() > end:
+                return False
+            self._pause(0.01)
+        return True
 
     # inside
 
