@@ -179,7 +179,8 @@ class Backend(ABC):
     def unclaim(self) -> None:
         """Give all GPUs back to other brokers. Called by the broker as it stops."""
 
-    @abstractmethod
     async def uses(self, kernel_pid: int, gpus: Iterable[str], seconds: float) -> bool:
         """Whether the kernel or what it started has computed on one of ``gpus`` within the last ``seconds``, as the driver tells it;
-        False where it can't tell. Called by the broker for kernels that hold a GPU while no cell runs."""
+        False where it can't tell. Called by the broker for kernels that hold a GPU while no cell runs, not where ``remote``: there it
+        asks the kernel's supervisor."""
+        return False

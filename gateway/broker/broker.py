@@ -92,7 +92,9 @@ class Broker:
         self.guests = Guests(self._tell, lambda call: self._loop.call_soon(call))
         self._dials: dict[str, int] = {}
         self._epoch = 0
-        self._patrol = Patrol(self.backend, self.leases, self.book, self._readings, self._who, self._tell, clock, lambda: self.known)
+        self._patrol = Patrol(
+            self.backend, self.leases, self.book, self._readings, self._who, self._tell, clock, lambda: self.known, self.links
+        )
         self._adoption = Adoption(self.backend, ROLES[kind], lambda link: self._take_on([link], []), self._do)
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -19,24 +19,26 @@ from ..leases.events import Event
 from ..protocol.errors import ElasticError
 from ..protocol.model import Phase
 from ..settings import Leases
+from .link import KernelLink
 from .reading import Reading
 
 log = logging.getLogger(__name__)
 
 INVENTORY_SECONDS = 10.0  # between two looks at the GPUs
 LOST_ORDER_SECONDS = 10.0  # after which an order that nothing has come of is taken for lost
+ASK_SECONDS = 5.0  # for a kernel's own supervisor to answer whether its GPU is used
 USE_MARGIN = 1.0  # seconds: the driver's averages reach back so far, into a cell that has just ended
 
 
 class Patrol:
-    """``tell(events)`` hands events to the book."""
+    """``tell(events)`` hands events to the book; ``links`` are the lines to the kernels' supervisors."""
 
     def __init__(
         self, backend: Backend, leases: Leases, book: Book, readings: Mapping[str, Reading], who: str,
-        tell: Callable[[Iterable[Event]], None], clock: Callable[[], float], known: Callable[[], set[str]],
+        tell: Callable[[Iterable[Event]], None], clock: Callable[[], float], known: Callable[[], set[str]], links: Mapping[str, KernelLink],
     ) -> None:  # fmt: skip
         self._backend, self._leases, self._book, self._readings, self._who = backend, leases, book, readings, who
-        self._tell, self._clock, self._known = tell, clock, known
+        self._tell, self._clock, self._known, self._links = tell, clock, known, links
         self.foreign: Mapping[str, str] = {}  # GPUs that others lease, and who
 
     # GPUs
@@ -105,7 +107,19 @@ class Patrol:
         window = min(self._leases.use_interval + USE_MARGIN, idle - USE_MARGIN)
         if window <= 0:
             return False  # it can't be told from the cell yet
+        if self._backend.remote:
+            return await self._asked(reading.identity.kernel_id, window)
         return await self._backend.uses(reading.state.pid, reading.state.lease.gpus, window)
+
+    async def _asked(self, kernel_id: str, window: float) -> bool:
+        """The driver is on the kernel's node, and so is its supervisor; False where that can't tell, or is too old for the question."""
+        link = self._links.get(kernel_id)
+        try:
+            answer = {} if link is None else await link.call("uses", ASK_SECONDS, seconds=window)
+        except ElasticError as exc:
+            log.debug("kernel %s: whether its GPU is used isn't known: %s", kernel_id, exc)
+            return False
+        return bool(answer.get("used"))
 
     def set_used(self, reading: Reading, used: bool, *first: Event) -> None:
         reading.used = used
@@ -115,11 +129,12 @@ class Patrol:
     async def watch_use(self) -> None:
         while True:
             await asyncio.sleep(self._leases.use_interval or INVENTORY_SECONDS)
-            for kernel_id, reading in list(self._readings.items()):
-                if self.may_be_used(reading):
-                    used = await self.in_use(reading)
-                    if used != reading.used and self._readings.get(kernel_id) is reading and self.may_be_used(reading):
-                        self.set_used(reading, used)
+            await asyncio.gather(*(self._look_at_use(reading) for reading in list(self._readings.values()) if self.may_be_used(reading)))
+
+    async def _look_at_use(self, reading: Reading) -> None:
+        used = await self.in_use(reading)
+        if used != reading.used and self._readings.get(reading.identity.kernel_id) is reading and self.may_be_used(reading):
+            self.set_used(reading, used)
 
 
 def log_failure(task: asyncio.Task[Any]) -> None:

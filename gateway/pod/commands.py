@@ -37,8 +37,8 @@ def obey(proxy: Proxy, order: dict[str, Any]) -> None:
     proxy.changed()
 
 
-def call(proxy: Proxy, asked: dict[str, Any]) -> dict[str, Any]:
-    """A call of the owner or the gateway; returns the fields of its answer. Raises ``ElasticError``."""
+def call(proxy: Proxy, asked: dict[str, Any], later: Callable[[dict[str, Any]], None]) -> Optional[dict[str, Any]]:
+    """A call of the owner or the gateway; returns the fields of its answer, or None: ``later`` gets them. Raises ``ElasticError``."""
     do = asked["do"]
     if do == "signal":
         signum = int(asked["signum"])
@@ -51,6 +51,9 @@ def call(proxy: Proxy, asked: dict[str, Any]) -> dict[str, Any]:
         proxy.end(float(asked["grace"])) if "grace" in asked else proxy.end()
     elif do == "become":
         proxy.become(asked["whose"])
+    elif do == "uses":
+        proxy.device.uses(proxy.state.pid, float(asked["seconds"]), lambda used: later({"used": used}))
+        return None
     elif do == "hold":
         return {"message": proxy.lease.hold(float(asked["seconds"]))}
     elif do == "release":

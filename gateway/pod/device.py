@@ -51,6 +51,10 @@ class Device(ABC):
         On an error the state is still parked, unless ``DeviceError.fatal``.
         """
 
+    def uses(self, pid: int, seconds: float, done: Callable[[bool], None]) -> None:
+        """Whether the kernel has computed on its GPUs within the last ``seconds``, as the driver tells it; False where it can't tell."""
+        done(False)
+
     def before_kill(self, pid: int, done: Callable[[], None]) -> None:
         """The kernel is about to be killed: make that safe, if it takes no more than seconds. Called before each SIGTERM or SIGKILL."""
         done()

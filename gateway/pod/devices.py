@@ -77,6 +77,9 @@ class SuitedDevice(Device):
     def resume(self, pid: int, gpus: Sequence[str], done: Done) -> None:
         self._device.resume(pid, gpus, done)
 
+    def uses(self, pid: int, seconds: float, done: Callable[[bool], None]) -> None:
+        self._device.uses(pid, seconds, done)
+
     def before_kill(self, pid: int, done: Callable[[], None]) -> None:
         self._device.before_kill(pid, done)
 

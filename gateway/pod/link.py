@@ -76,7 +76,7 @@ class Link:
         self.sessions = Sessions(spec.journal_bytes, self._send_entry, self._note)
         self.on_request: Callable[[str, list[Part], list[Part]], None]
         self.on_order: Callable[[dict[str, Any]], None]
-        self.on_call: Callable[[dict[str, Any]], dict[str, Any]]
+        self.on_call: Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], Optional[dict[str, Any]]]
         self.state: Callable[[], KernelState]
 
     def watch(self, reactor: Reactor) -> None:
@@ -211,11 +211,15 @@ class Link:
         self.on_order(header)
 
     def _on_call(self, dialer: Dialer, header: dict[str, Any], parts: list[Part]) -> None:
+        def answer(fields: dict[str, Any]) -> None:
+            self._send(dialer.address, wire.pack("answer", id=header["id"], **{"ok": True, "message": "", "reason": "", **fields}))
+
         try:
-            answer = {"ok": True, "message": "", "reason": "", **self.on_call(header)}
+            fields = self.on_call(header, answer)
         except ElasticError as exc:
-            answer = {"ok": False, **exc.to_json()}
-        self._send(dialer.address, wire.pack("answer", id=header["id"], **answer))
+            fields = {"ok": False, **exc.to_json()}
+        if fields is not None:
+            answer(fields)
 
     def _on_told(self, dialer: Dialer, header: dict[str, Any], parts: list[Part]) -> None:
         asked = self._asked.pop(int(header["id"]), None)

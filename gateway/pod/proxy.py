@@ -76,7 +76,7 @@ class Proxy:
         self.link = Link(self.context, folder, spec, self.messages)
         self.front = Front(self.context, spec, self.signer, self.messages, lambda: self.state.alive, self._request)
         self.link.on_request, self.link.state = self._request, self.snapshot
-        self.link.on_order, self.link.on_call = (lambda order: obey(self, order)), (lambda asked: call(self, asked))
+        self.link.on_order, self.link.on_call = (lambda order: obey(self, order)), (lambda asked, later: call(self, asked, later))
         self._bulky = False  # something large has passed since memory was last given back
         self._watchdog = Watchdog(self.reactor, self.gate, spec.stall_seconds, lambda: self.state.pid, self.changed)
         self.answers = Answers(self.front, self.link, self.messages, self.gate)

@@ -86,6 +86,26 @@ def test_a_training_thread_keeps_the_gpu_after_its_cell() -> None:
     run(story, gpu(simulated=False), use_interval=0.005)
 
 
+def test_where_kernels_have_a_machine_of_their_own_their_supervisor_says_whether_a_thread_trains() -> None:
+    async def story(world: World) -> None:
+        world.backend.remote, world.backend.direct, world.backend.used = True, False, True
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        kernel.used = True
+        world.passes(121)
+        await world.until(lambda: world.lease()["executing"])
+        assert [order["do"] for order in kernel.orders] == ["grant"]
+        assert not world.backend.asked
+        kernel.used = False
+        await world.until(lambda: not world.lease()["executing"])
+        kernel.refuse["uses"] = "unknown call"  # by a supervisor of an earlier version
+        world.passes(121)
+        await world.phase(kernel, Phase.PARKED)
+
+    run(story, gpu(simulated=False), use_interval=0.005)
+
+
 def test_the_work_of_the_cell_that_just_ended_is_not_taken_for_a_threads() -> None:
     async def story(world: World) -> None:
         one, two = await world.kernel("k1"), await world.kernel("k2", "bob")

@@ -35,6 +35,7 @@ class FakeSupervisor(Supervisor):
         self.refuse: dict[str, str] = {}
         self.slow: set[str] = set()
         self.mute = False
+        self.used = False  # what its driver says
         self.living = True
         self._epoch = (0, 0)
         self._dialers: list[bytes] = []
@@ -160,8 +161,8 @@ class FakeSupervisor(Supervisor):
                 self.tell(hold_for=header["seconds"])
             elif header["do"] == "release":
                 self.tell(release_asked=self.state.lease.release_asked + 1)
-            answer = self.refuse.get(header["do"])
-            self._send(address, wire.pack("answer", id=header["id"], ok=not answer, message=answer or "", reason=answer or ""))
+            answer, more = self.refuse.get(header["do"]), {"used": self.used} if header["do"] == "uses" else {}
+            self._send(address, wire.pack("answer", id=header["id"], ok=not answer, message=answer or "", reason=answer or "", **more))
         elif kind == "attach":
             n = header["after"] or 0
             self._number.setdefault(header["session"], n)

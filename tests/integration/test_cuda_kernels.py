@@ -89,6 +89,18 @@ def notebook(node: Node, open_: Callable[..., Notebook]) -> Notebook:
     return notebook
 
 
+def test_work_that_goes_on_after_its_cell_is_told_to_who_asks(node: Node, open_: Callable[..., Notebook]) -> None:
+    notebook = open_()
+    assert not notebook.dialer.call("uses", seconds=5.0)["used"]
+    begin = "import device, threading, time; device.start(); on = True\n"
+    thread = "def train():\n    while on: device.work(50); time.sleep(.02)\nthreading.Thread(target=train).start()"
+    assert notebook.run(GPU + begin + thread, node.uuids[0]) == ""
+    notebook.dialer.until(lambda s: s.lease.phase == Phase.HOLDING and not s.lease.executing)
+    assert notebook.dialer.call("uses", seconds=0.3)["used"]
+    notebook.run(CPU + "on = False; time.sleep(.5)")
+    assert not notebook.dialer.call("uses", seconds=0.3)["used"]
+
+
 def test_a_kernels_state_leaves_the_gpu_and_comes_back_with_its_next_gpu_cell(node: Node, notebook: Notebook) -> None:
     assert node.used() == STATE
     parked = notebook.park()

@@ -91,6 +91,15 @@ class Rig:
     def resume(self, program: Program, *gpus: str) -> tuple[DeviceError | None, int]:
         return self.answer(lambda done: self.device.resume(program.pid, list(gpus) or self.node.uuids[:1], done))
 
+    def uses(self, program: Program, seconds: float) -> bool:
+        return bool(self.answer_of(lambda done: self.device.uses(program.pid, seconds, done)))
+
+    def answer_of(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:
+        answers: list[Any] = []
+        ask(answers.append)
+        self.until(lambda: answers)
+        return answers[0]
+
     def answer(self, ask: Callable[[Callable[[DeviceError | None, int], None]], None]) -> tuple[DeviceError | None, int]:
         answers: list[tuple[DeviceError | None, int]] = []
         ask(lambda error, size: answers.append((error, size)))

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from gateway.pod.processes import on_host
 from gateway.protocol.model import Rung
 
 from ..doubles.cuda import GIB, MIB, Op, State
@@ -30,6 +31,33 @@ def test_state_leaves_the_gpu_and_comes_back_unharmed(rig: Rig) -> None:
     assert rig.resume(kernel) == (None, size)
     assert kernel.answer() is True
     assert not rig.device.parked
+
+
+def test_a_gpu_that_is_known_by_its_number_is_left_and_had_again(rig: Rig) -> None:
+    rig.take("0")
+    kernel = rig.program()
+    assert rig.park(kernel) == (None, STATE)
+    assert rig.node.used() == 0
+    assert rig.resume(kernel, "0") == (None, STATE)
+    assert kernel.do("kept()")
+
+
+def test_work_that_goes_on_is_told_until_it_ends(rig: Rig) -> None:
+    for gpu in (rig.node.uuids[0], "0"):
+        rig.take(gpu)
+        kernel, stranger = rig.program(), rig.program(**STRANGER)
+        assert not rig.uses(kernel, 2.0)
+        stranger.do("device.work(400)")
+        assert rig.uses(kernel, 0.2) is (not on_host()), "where the driver speaks of other process ids, everybody counts"
+        stranger.end()
+        kernel.do("device.work(400)")
+        assert rig.uses(kernel, 0.2)
+        rig.pass_time(0.8)
+        assert not rig.uses(kernel, 0.2)
+        assert rig.uses(kernel, 5.0)
+        kernel.end()
+    nobody = rig.make()
+    assert not rig.answer_of(lambda done: nobody.uses(1, 2.0, done)), "it holds no GPU"
 
 
 def test_all_processes_of_a_kernel_are_locked_before_one_is_checkpointed_and_restored_before_one_is_unlocked(rig: Rig) -> None:

@@ -177,9 +177,6 @@ class KubernetesCluster(Backend):
         if self._api is not None:
             self._slots.settle(owners, known, waiting)
 
-    async def uses(self, kernel_pid: int, gpus: Iterable[str], seconds: float) -> bool:
-        return False  # the kernel's node knows, and nobody here sees it
-
     def keep_warm(self, specs: Iterable[Spec]) -> None:
         wanted = [(spec, self._profile(spec)) for spec in specs]
         self._warm.keep((self._for_a_pod(spec, profile), profile) for spec, profile in wanted if profile.warm)

@@ -152,6 +152,12 @@ class CudaDevice(Device):
                       "room_seconds": self._room_seconds}  # fmt: skip
             self._begin(Operation("resume", CHECKPOINTED, done, fields, processes=parked.processes))
 
+    def uses(self, pid: int, seconds: float, done: Callable[[bool], None]) -> None:
+        if not self._gpus or self._operation is not None or not self.finds_left:
+            done(False)
+            return
+        self._ask("uses", lambda answer: done(bool(answer.get("used"))), root=pid, mark=self._mark, gpus=self._gpus, seconds=seconds)
+
     def before_kill(self, pid: int, done: Callable[[], None]) -> None:
         if not self._restored or self._parked is not None or self._operation is not None or not self._hangs_when_killed:
             done()

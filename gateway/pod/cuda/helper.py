@@ -13,10 +13,11 @@ import platform
 import signal
 import socket
 import sys
+import time
 from typing import Any, Callable
 
 from ...protocol.errors import DeviceError
-from ..processes import Identity
+from ..processes import Identity, family, on_host
 from .driver import Cuda, DriverError
 from .nvml import Nvml, NvmlError
 from .parking import UNFIT, Parking
@@ -88,6 +89,12 @@ class Helper:
 
     def _look(self, gpus: list[str]) -> dict[str, Any]:
         return {"used": self._parking.cards.used(gpus)}
+
+    def _uses(self, root: int, mark: str, gpus: list[str], seconds: float) -> dict[str, Any]:
+        """In a container the driver's process ids are none of ours, so that everybody counts: the lease is exclusive."""
+        since = int((time.time() - seconds) * 1e6)
+        pids = set().union(*(self._nvml.busy(uuid, since) for uuid in gpus))
+        return {"used": bool(pids) and (not on_host() or not pids.isdisjoint(pid for pid, _ in family(root, mark)))}
 
     def _park(self, root: int, mark: str, gpus: list[str], floor: dict[str, int], lock_seconds: float) -> dict[str, Any]:
         return self._parking.park(root, mark, gpus, floor, lock_seconds)

@@ -26,8 +26,12 @@ class _Process(Structure):
     _fields_ = [("pid", c_uint), ("usedGpuMemory", c_ulonglong), ("gpuInstanceId", c_uint), ("computeInstanceId", c_uint)]
 
 
+class _Sample(Structure):
+    _fields_ = [("pid", c_uint), ("timeStamp", c_ulonglong), *((name, c_uint) for name in ("smUtil", "memUtil", "encUtil", "decUtil"))]
+
+
 class Nvml:
-    """The library in this process, opened. GPUs are named by UUID."""
+    """The library in this process, opened. GPUs are named by UUID, or as CUDA numbers them where all are leased at once."""
 
     def __init__(self) -> None:
         """Raises ``OSError`` where there is no driver, ``NvmlError`` where it doesn't answer."""
@@ -74,6 +78,22 @@ class Nvml:
                 continue
             return {each.pid: each.usedGpuMemory for each in found[: count.value]}
 
+    def busy(self, uuid: str, since: int) -> set[int]:
+        """Process ids, as the host counts them, that have kept the GPU's cores busy since then (microseconds of the time of day); empty
+        where the driver doesn't tell, as for partitions."""
+        room = 64
+        while True:
+            count, found = c_uint(room), (_Sample * room)()
+            try:
+                self._call("nvmlDeviceGetProcessUtilization", self._handle(uuid), found, byref(count), c_ulonglong(since))
+            except NvmlError as error:
+                if error.args[1] != INSUFFICIENT_SIZE:  # no sample since then, or a question that it doesn't know here
+                    return set()
+                room = 2 * max(room, count.value)
+                continue
+            samples = found[: count.value]
+            return {each.pid for each in samples if each.timeStamp >= since and (each.smUtil or each.encUtil or each.decUtil)}
+
     def mig(self, uuid: str) -> bool:
         current, pending = c_uint(), c_uint()
         return self._knows("nvmlDeviceGetMigMode", self._handle(uuid), byref(current), byref(pending)) and current.value == 1
@@ -112,7 +132,10 @@ class Nvml:
     def _handle(self, uuid: str) -> c_void_p:
         if uuid not in self._handles:
             handle = c_void_p()
-            self._call("nvmlDeviceGetHandleByUUID", uuid.encode(), byref(handle))
+            if uuid.isdigit():
+                self._call("nvmlDeviceGetHandleByIndex_v2", int(uuid), byref(handle))
+            else:
+                self._call("nvmlDeviceGetHandleByUUID", uuid.encode(), byref(handle))
             self._handles[uuid] = handle
         return self._handles[uuid]
 
