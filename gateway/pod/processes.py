@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Optional
 
 Identity = tuple[int, int]  # pid, start in clock ticks since boot
+
+SETTLED = 2.0  # seconds after which a process is surely in its own program, and no longer in that of the one that has started it
 
 _STATE, _PPID, _SESSION, _THREADS, _STARTED = 0, 1, 3, 17, 19  # fields of /proc/PID/stat after the command's name
 
@@ -25,7 +28,9 @@ def alive(identity: Identity) -> bool:
 
 def family(root: int, mark: str) -> list[Identity]:
     """``root``, all that descends from it or is of its session, and whatever was started with ``mark`` ("NAME=value") in its
-    environment: a kernel's processes, even those that have turned their back on it. Parents first."""
+    environment: a kernel's processes, even those that have turned their back on it. Parents first. Not those with another mark of that
+    name: a kernel that was started from this one has a lease of its own."""
+    name, _, value = mark.encode().partition(b"=")
     children: dict[int, list[int]] = {}
     starts: dict[int, int] = {}
     session = []
@@ -39,21 +44,35 @@ def family(root: int, mark: str) -> list[Identity]:
             session.append(pid)
     found: dict[int, None] = {}
 
+    def bears(pid: int) -> Optional[bytes]:
+        return _bears((pid, starts[pid]), name) if name else None
+
     def add(todo: list[int]) -> None:
         while todo:
             pid = todo.pop()
-            if pid not in found and pid in starts:
+            if pid not in found and pid in starts and (pid == root or bears(pid) in (None, value)):
                 found[pid] = None
                 todo += children.get(pid, ())
 
     add([*reversed(session), root])
-    add([pid for pid, start in starts.items() if pid not in found and _marked((pid, start), mark)])
+    add([pid for pid in starts if pid not in found and bears(pid) == value])
     return [(pid, starts[pid]) for pid in found]
 
 
 def has_cuda(pid: int) -> bool:
     """Whether the driver's library is mapped there; False also where one may not look: such a process can't be parked anyway."""
     return b"libcuda.so" in _read(pid, "maps")
+
+
+def ending(pid: int) -> bool:
+    """Whether it is being taken down: it has let go of its memory, and nothing tells any more what it has had on a GPU."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            return not file.read(1)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
 
 
 def kill(identity: Identity) -> None:
@@ -84,10 +103,20 @@ def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-@lru_cache(maxsize=1 << 14)
-def _marked(identity: Identity, mark: str) -> bool:
-    """What a process was started with doesn't change, and on a large machine most processes are others'."""
-    return bool(mark) and mark.encode() in _read(identity[0], "environ").split(b"\0")
+def _bears(identity: Identity, name: bytes) -> Optional[bytes]:
+    """The value of a variable in the environment that a process was started with; None: it has no such."""
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - identity[1] / os.sysconf("SC_CLK_TCK")
+    return _bears_for_good(identity, name) if age > SETTLED else _variable(identity, name)
+
+
+def _variable(identity: Identity, name: bytes) -> Optional[bytes]:
+    for line in _read(identity[0], "environ").split(b"\0"):
+        if line.startswith(name + b"="):
+            return line[len(name) + 1 :]
+    return None
+
+
+_bears_for_good = lru_cache(maxsize=1 << 14)(_variable)  # it doesn't change, and on a large machine most processes are others'
 
 
 def _stat(pid: int) -> Optional[list[bytes]]:

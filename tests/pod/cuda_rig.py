@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,14 @@ class Rig:
         timer.cancel()
         if late:
             raise TimeoutError("it did not come true")
+
+    def wait(self, true: Callable[[], Any], patience: float = PATIENCE) -> None:
+        """For what no callback tells of."""
+        end = time.monotonic() + patience
+        while not true():
+            if time.monotonic() > end:
+                raise TimeoutError("it did not come true")
+            self.pass_time(0.01)
 
     def killed(self) -> None:
         """Kill the helper, and let the device notice."""

@@ -287,12 +287,48 @@ def test_a_helper_in_which_the_driver_failed_to_start_is_replaced(rig: Rig) -> N
     assert rig.park(kernel)[0] is None
 
 
+def test_a_look_that_comes_late_has_seen_the_kernels_own_memory_and_counts_for_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.pod.cuda.device.LOOK_SECONDS", 0.05)
+    helper = rig.device._helper
+    assert helper is not None
+    os.kill(helper.pid, signal.SIGSTOP)
+    rig.take()
+    kernel = rig.program()
+    hidden = rig.program(size=300 * MIB)  # which the library will list as nobody's
+    rig.node.set(host_pids=1)
+    os.kill(helper.pid, signal.SIGCONT)
+    rig.until(lambda: not helper.busy)
+    assert rig.device._floor == {}
+    assert rig.park(kernel) == (None, 2 * STATE)
+    assert hidden.pid in {pid for pid, _ in rig.device._parked.processes}  # type: ignore[union-attr]
+
+
+def test_a_partition_is_kept_for_life_beside_gpus_that_are_whole(rig: Rig) -> None:
+    rig.take("MIG-0c1e3b7a-9d0c-5a3e-8a56-2f6d8f1f0a11")
+    rung, reason = rig.device.probe()
+    assert (rung, "MIG" in reason) == (Rung.EXCLUSIVE, True)
+
+
+def test_a_gpu_that_came_to_be_shared_through_mps_is_kept_and_the_reason_says_so(rig: Rig) -> None:
+    rig.take()
+    kernel = rig.program()
+    rig.node.set_gpu(0, mps=1)
+    error, _ = rig.park(kernel)
+    assert error is not None
+    assert (error.reason, "MPS" in str(error)) == ("not_supported", True)
+    assert not rig.node.calls(Op.LOCK)
+    assert (rig.device.probe()[0], "MPS" in rig.device.probe()[1]) == (Rung.EXCLUSIVE, True)
+
+
+@pytest.mark.parametrize("known_as", ["uuid", "number"])
 @pytest.mark.parametrize("obstacle", ["mig", "virtual", "mps"])
-def test_a_gpu_that_can_not_be_checkpointed_is_kept_for_life(rig: Rig, obstacle: str) -> None:
+def test_a_gpu_that_can_not_be_checkpointed_is_kept_for_life(rig: Rig, obstacle: str, known_as: str) -> None:
+    rig.node.add_gpu(GIB)
     rig.node.set_gpu(0, **{obstacle: 2 if obstacle == "virtual" else 1})
     rig.device = rig.make()
     rig.until(lambda: rig.device._missing is not None)
-    rig.take()
+    assert rig.device.probe()[0] is Rung.ANYWHERE, "of the other one"
+    rig.take(*(["0"] if known_as == "number" else []))
     assert rig.device.probe()[0] is Rung.EXCLUSIVE
     error, _ = rig.park(rig.program())
     assert error is not None

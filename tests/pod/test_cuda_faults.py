@@ -124,6 +124,37 @@ def test_a_question_that_fails_changes_nothing(kernel: Kernel, op: Op) -> None:
         assert kernel.resumes() is None
 
 
+@pytest.mark.parametrize("place", range(12))
+def test_a_management_library_that_stops_answering_while_parking_costs_the_attempt_and_nothing_else(kernel: Kernel, place: int) -> None:
+    with kernel.rig.node.fault(Op.MEMORY, 999, skip=place, times=3):
+        error = kernel.parks()
+    is_true(kernel, error)
+
+
+def test_an_undo_never_restores_without_knowing_that_there_is_room(kernel: Kernel) -> None:
+    node, device = kernel.rig.node, kernel.rig.make(alarm_seconds=0.1)
+    kernel.rig.device = device
+    kernel.rig.take()
+    answers: list[DeviceError | None] = []
+    with node.fault(Op.CHECKPOINT, 999, pid=kernel.pids[1], seconds=0.3):
+        device.park(kernel.main.pid, lambda error, size: answers.append(error))
+        kernel.rig.until(lambda: node.state(kernel.main.pid) is State.CHECKPOINTED)
+        with node.fault(Op.MEMORY, 999, times=-1):
+            kernel.rig.until(lambda: "how much memory is free" in device.alarm)
+            assert not node.calls(Op.RESTORE)
+    kernel.rig.until(lambda: answers)
+    is_true(kernel, answers[0])
+
+
+def test_a_resume_whose_unlock_never_works_goes_back_to_parked_and_is_not_called_lost(kernel: Kernel) -> None:
+    assert kernel.parks() is None
+    with kernel.rig.node.fault(Op.UNLOCK, 999, times=-1):
+        error = kernel.resumes()
+    assert error is not None
+    assert (error.reason, error.fatal) == ("resume_failed", False)
+    is_true(kernel, error)
+
+
 def test_a_state_that_the_driver_gives_up_while_parking_is_told_as_lost_and_may_still_be_on_the_gpu(kernel: Kernel) -> None:
     with kernel.rig.node.fault(Op.CHECKPOINT, 304, Effect.FAIL, pid=kernel.main.pid):
         error = kernel.parks()
@@ -252,8 +283,7 @@ def test_a_driver_call_that_hangs_is_an_alarm_that_ends_with_it(rig: Rig) -> Non
     kernel, answers = rig.program(), []
     with rig.node.fault(Op.CHECKPOINT, 0, Effect.HANG):
         device.park(kernel.pid, lambda error, size: answers.append(error))
-        rig.until(lambda: device.alarm)
-        assert f"checkpoint of process {kernel.pid}" in device.alarm
+        rig.until(lambda: f"checkpoint of process {kernel.pid}" in device.alarm)
         assert not answers
     rig.until(lambda: answers)
     assert answers == [None]

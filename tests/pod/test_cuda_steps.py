@@ -43,7 +43,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def steps(clock: Clock) -> Steps:
-    return Steps(Unreachable(), lambda fields: None, lambda process: None, clock.pause, lambda: clock.now)  # type: ignore[arg-type]
+    return Steps(Unreachable(), lambda fields: None, lambda process: None, pause=clock.pause, clock=lambda: clock.now)  # type: ignore[arg-type]
 
 
 def identity(process: subprocess.Popen[bytes]) -> Identity:

@@ -37,6 +37,14 @@ class Cards:
     def capacity(self, uuid: str) -> int:
         return self._nvml.memory(uuid)[0]
 
+    def check_alone(self, gpus: Collection[str]) -> None:
+        """Raises ``DeviceError`` where processes have come to share a GPU through MPS."""
+        for uuid in gpus:
+            if self._nvml.mps(uuid):
+                raise DeviceError(
+                    f"GPU {uuid} is shared through MPS, whose clients can't be checkpointed: the kernel keeps it.", reason="not_supported"
+                )
+
     def lists(self, pids: Collection[int], gpus: Collection[str]) -> bool:
         """Whether the library speaks of these processes by the ids that we know; in a container it doesn't."""
         return bool(pids) and set(pids) <= {pid for uuid in gpus for pid in self._nvml.processes(uuid)}

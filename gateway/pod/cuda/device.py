@@ -107,9 +107,10 @@ class CudaDevice(Device):
 
     def _rung(self, facts: Facts) -> tuple[Rung, str]:
         """Of the worst of its GPUs, or before it has any, of the best there is."""
-        words = {uuid: rung(replace(facts, **flags)) for uuid, flags in self._flags.items()}
-        ours = [words[uuid] for uuid in self._gpus if uuid in words]
-        return max(ours, key=_rank) if ours else min(words.values(), key=_rank)
+        words = [rung(replace(facts, **flags)) for flags in self._flags.values()]
+        known = {**dict(zip(self._flags, words)), **{str(index): word for index, word in enumerate(words)}}
+        ours = [known.get(gpu) or rung(replace(facts, mig=gpu.startswith("MIG-"))) for gpu in self._gpus]
+        return max(ours, key=_rank) if ours else min(words, key=_rank)
 
     @property
     def parked(self) -> bool:
@@ -119,12 +120,17 @@ class CudaDevice(Device):
 
     def take(self, gpus: Sequence[str], visible: Sequence[str], done: Callable[[], None]) -> None:
         self._gpus, self._floor, self._visible = list(gpus), {}, frozenset(visible)
-        go = self._once(done)
+        floor: dict[str, int] = {}
 
         def looked(answer: Fields) -> None:
-            if self._gpus == list(gpus):
-                self._floor = answer.get("used", {})
+            floor.update(answer.get("used", {}))
             go()
+
+        def begin() -> None:  # what is seen later is the kernel's own
+            self._floor = floor.copy()
+            done()
+
+        go = self._once(begin)
 
         self._reactor.call_later(LOOK_SECONDS, go)
         self._ask("look", looked, gpus=self._gpus)
@@ -278,7 +284,7 @@ class CudaDevice(Device):
     def _ask(self, do: str, answer: Callable[[Fields], None], event: Callable[[Fields], None] = lambda fields: None, **fields: Any) -> None:
         if self._helper is None:
             try:
-                self._helper = Helper(self._reactor, self._lost)
+                self._helper = Helper(self._reactor, self._mark.partition("=")[0], self._lost)
             except OSError as exc:
                 log.error("no helper can be started: %s", exc)
                 self._reactor.call_later(1.0, self._lost)

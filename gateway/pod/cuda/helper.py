@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import select
 import signal
 import socket
 import sys
@@ -29,7 +30,9 @@ def main(argv: list[str]) -> int:
         signal.signal(signum, signal.SIG_IGN)
     line = socket.socket(fileno=int(argv[1]))
     try:
-        helper = Helper(lambda fields: _send(line, fields))
+        hung_up = select.poll()
+        hung_up.register(line, 0)  # which reports that alone, whatever is still to be read
+        helper = Helper(lambda fields: _send(line, fields), lambda: not hung_up.poll(0))
         for request in line.makefile("rb"):
             if not helper.serve(json.loads(request)):
                 break
@@ -42,13 +45,13 @@ def _send(line: socket.socket, fields: dict[str, Any]) -> None:
     try:
         line.sendall(json.dumps(fields).encode() + b"\n")
     except OSError:
-        pass  # nobody is there to be told; what was begun is brought to its end all the same
+        pass  # nobody is there to be told; what was begun is undone all the same
 
 
 class Helper:
-    """``send(fields)`` carries answers, which have ``ok``, and events, which haven't."""
+    """``send(fields)`` carries answers, which have ``ok``, and events, which haven't; ``heard()``: somebody is at the other end."""
 
-    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, send: Callable[[dict[str, Any]], None], heard: Callable[[], bool]) -> None:
         self._send = send
         self._id = 0
         self.missing = ""
@@ -57,7 +60,7 @@ class Helper:
         except (OSError, NvmlError) as exc:
             self.missing = f"no NVIDIA driver answers: {exc}"
             return
-        self._parking = Parking(self._cuda, self._nvml, lambda fields: self._send({"id": self._id, **fields}))
+        self._parking = Parking(self._cuda, self._nvml, lambda fields: self._send({"id": self._id, **fields}), heard)
 
     def serve(self, request: dict[str, Any]) -> bool:
         """Carry out one request; False: this process is of no use any more."""

@@ -21,13 +21,15 @@ Fields = dict[str, Any]
 
 
 class Helper:
-    """One helper process. ``on_lost()`` is called where it ends although it was still of use."""
+    """One helper process. ``on_lost()`` is called where it ends although it was still of use; ``variable``: by which kernels' processes
+    are told apart."""
 
-    def __init__(self, reactor: Reactor, on_lost: Callable[[], None]) -> None:
+    def __init__(self, reactor: Reactor, variable: str, on_lost: Callable[[], None]) -> None:
         """Raises ``OSError`` where none can be started."""
         self._reactor, self._on_lost = reactor, on_lost
         ours, theirs = socket.socketpair()
         env = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}  # it has to see all GPUs
+        env[variable] = ""  # should this very supervisor have been started from a kernel: the helper is no process of that one
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "gateway.pod.cuda.helper", str(theirs.fileno())],

@@ -13,30 +13,32 @@ from typing import Any, Callable
 from ...protocol.errors import DeviceError
 from ..headroom import host_headroom
 from ..messages import size
-from ..processes import Identity, alive, family, has_cuda, kill, on_host
+from ..processes import Identity, alive, ending, family, has_cuda, kill, on_host
 from . import driver
 from .cards import RESIDUE, Cards, Memory, needs
 from .driver import CHECKPOINTED, RUNNING, Cuda, DriverError
 from .nvml import Nvml, NvmlError
-from .steps import Lost, Say, Steps
+from .steps import Lost, Poisoned, Say, Steps
 
 HOST_MARGIN = 1.1  # of the state's size, in host memory
 REASONS = {driver.NOT_READY: "gpu_busy", driver.NOT_SUPPORTED: "not_supported", driver.NOT_PERMITTED: "not_permitted"}
 UNFIT = "no_device"  # a process in which the driver has failed to start once can't be used any more
 SWEEP_SECONDS = 5.0  # for what was killed to end
+TROUBLE = (DriverError, DeviceError, Lost, NvmlError, OSError)  # whatever stops a move: it is undone
 RESTART = "Save what you need of the kernel's other variables and restart it."
 
 
 class Parking:
-    """``say(fields)`` tells the supervisor what is being done, so that another process can finish it where this one dies halfway."""
+    """``say(fields)`` tells the supervisor what is being done, so that another process can finish it where this one dies halfway.
+    ``wanted()``: it is still there; what nobody waits for is undone, as the next kernel's processes look like this one's."""
 
     def __init__(
-        self, cuda: Cuda, nvml: Nvml, say: Say, headroom: Callable[[int], int] = host_headroom,
+        self, cuda: Cuda, nvml: Nvml, say: Say, wanted: Callable[[], bool] = lambda: True, headroom: Callable[[int], int] = host_headroom,
         pause: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.cards = Cards(nvml, pause, clock)
         self._cuda, self._say, self._headroom, self._pause, self._clock = cuda, say, headroom, pause, clock
-        self._steps = Steps(cuda, say, self._ready, pause, clock)
+        self._steps = Steps(cuda, say, self._ready, wanted, pause, clock)
         self._initialised = False
         self._before: Memory = {}  # used on the GPUs before the move that may have to be undone; {}: nothing is known
         self._sizes: dict[int, Memory] = {}  # of each process that was checkpointed since
@@ -70,6 +72,7 @@ class Parking:
             found, bound = self.scan(root, mark)
             self._before, self._sizes = self.cards.used(gpus), {}
             if found:
+                self.cards.check_alone(gpus)
                 self._check_room(root, floor)
             listed = self.cards.lists([pid for pid, _ in found], gpus) if found else on_host()
             # 2. lock all, and those that have come meanwhile
@@ -85,7 +88,7 @@ class Parking:
                 self._checkpoint(process)
             # 4. nothing of the kernel's may be left there
             after = self.cards.empty(gpus, floor, lambda: {pid for pid, _ in family(root, mark)}, listed)
-        except (DriverError, DeviceError, Lost, NvmlError) as exc:
+        except TROUBLE as exc:
             raise self._undone("parked", exc, taken, RUNNING, gpus, floor) from exc
         if len(taken) == 1:  # the driver's accounting may have lagged behind
             self._sizes = {taken[0][0]: {uuid: max(0, self._before[uuid] - after[uuid]) for uuid in gpus}}
@@ -118,7 +121,7 @@ class Parking:
             # 4. unlock all
             for process in reversed(processes):
                 self._steps.bring(process, RUNNING)
-        except (DriverError, DeviceError, Lost, NvmlError) as exc:
+        except TROUBLE as exc:
             raise self._undone("resumed", exc, processes, CHECKPOINTED, gpus, floor) from exc
         return {"floor": floor, "bytes": _total(sizes)}
 
@@ -153,6 +156,7 @@ class Parking:
                 self._steps.settle(left, CHECKPOINTED)
             except Lost:
                 pass
+        left += [process for process in family(root, mark) if process[1] <= before and ending(process[0])]
         for process in left:
             kill(process)
         end = self._clock() + SWEEP_SECONDS
@@ -211,17 +215,25 @@ class Parking:
         self._say({"sizes": self._sizes})
 
     def _ready(self, process: Identity) -> None:
-        """On the way back a restore waits until there is room."""
-        while self._before:
-            state = self._sizes.get(process[0])
-            if state is None:  # what has left since, less what is known
-                known, used = _by_gpu(self._sizes), self.cards.used(self._before)
-                state = {uuid: max(0, self._before[uuid] - used[uuid] - known.get(uuid, 0)) for uuid in self._before}
-            full = [uuid for uuid, amount in state.items() if amount and self.cards.room(uuid) < needs(amount)]
+        """On the way back a restore waits until there is room, and until that is known."""
+        while self._before and alive(process):
+            try:
+                full = self._full(process)
+                waits = f"wait for memory that somebody without a lease uses on {', '.join(full)}"
+            except NvmlError as exc:
+                full, waits = list(self._before), f"wait for the driver to say how much memory is free, which answers: {exc}"
             if not full:
                 return
-            self._say({"step": f"wait for memory that somebody without a lease uses on {', '.join(full)}", "pid": process[0]})
+            self._say({"step": waits, "pid": process[0]})
             self._pause(0.5)
+
+    def _full(self, process: Identity) -> list[str]:
+        """The GPUs on which a process that was checkpointed has no room now."""
+        state = self._sizes.get(process[0])
+        if state is None:  # what has left since, less what is known
+            known, used = _by_gpu(self._sizes), self.cards.used(self._before)
+            state = {uuid: max(0, self._before[uuid] - used[uuid] - known.get(uuid, 0)) for uuid in self._before}
+        return [uuid for uuid, amount in state.items() if amount and self.cards.room(uuid) < needs(amount)]
 
     def _moves(self, home: Sequence[str], gpus: Sequence[str]) -> list[tuple[str, str]]:
         moves = self.cards.moves(home, gpus)
@@ -241,7 +253,7 @@ class Parking:
             return self._lost(what, str(exc) if str(exc) == str(lost) else f"{exc}; then {lost}", gpus, floor)
         if isinstance(exc, DeviceError):
             return exc
-        if isinstance(exc, Lost) and goal == CHECKPOINTED:
+        if isinstance(exc, Poisoned):
             return self._lost(what, str(exc), gpus, floor)
         stays = "it keeps its GPU" if goal == RUNNING else "it stays parked, and its next GPU cell tries again"
         reason = REASONS.get(getattr(exc, "code", 0), "park_failed" if goal == RUNNING else "resume_failed")

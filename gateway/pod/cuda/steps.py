@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable, Optional
 
+from ...protocol.errors import DeviceError
 from ..processes import Identity, alive
 from . import driver
 from .driver import CHECKPOINTED, FAILED, LOCKED, RUNNING, Cuda, DriverError
@@ -30,19 +31,24 @@ Say = Callable[[dict[str, Any]], None]
 
 
 class Lost(Exception):
-    """A process's CUDA state can't be had any more."""
+    """A process's CUDA state can't be brought to where it should be."""
+
+
+class Poisoned(Lost):
+    """A restore has failed in a way after which only killing helps. The driver's word on the state doesn't show it."""
 
 
 class Steps:
-    """``say(fields)`` tells what is being done; ``ready(process)`` is called before each restore and returns once it may be tried."""
+    """``say(fields)`` tells what is being done; ``ready(process)`` is called before each restore and returns once it may be tried;
+    ``wanted()`` says whether anybody waits for it still: nothing goes forward where nobody does."""
 
     def __init__(
-        self, cuda: Cuda, say: Say, ready: Callable[[Identity], None],
+        self, cuda: Cuda, say: Say, ready: Callable[[Identity], None], wanted: Callable[[], bool] = lambda: True,
         pause: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._cuda, self._say, self._ready, self._pause, self._clock = cuda, say, ready, pause, clock
+        self._cuda, self._say, self._ready, self._wanted, self._pause, self._clock = cuda, say, ready, wanted, pause, clock
 
-    # forward: each call once
+    # forward: each call once, and none where nobody waits any more (``DeviceError``)
 
     def lock(self, process: Identity, seconds: float) -> None:
         """Within ``seconds``, for GPU work under way. Raises ``DriverError``."""
@@ -79,7 +85,7 @@ class Steps:
 
     def bring(self, process: Identity, goal: int) -> None:
         """As many steps as it takes, tried again where that is known to do no harm. Raises ``Lost``."""
-        errors, end, state, step = 0, self._clock() + BUSY_SECONDS, None, ""
+        errors, end, state, step, done = 0, self._clock() + BUSY_SECONDS, None, "", ""
         while True:
             trouble: Optional[DriverError] = None
             try:
@@ -91,14 +97,17 @@ class Steps:
                 step = _BACK.get((state, goal), "")
                 if step == "restore":
                     self._ready(process)
-                if step:
+                if step and step != done:  # one that was answered with success shows in the state, if not at once
                     self._do(step, process, *((LOCK_SECONDS,) if step == "lock" else ()))
+                    done = step
                     continue
             except DriverError as error:
                 trouble = error
             if trouble is not None and trouble.code != driver.ILLEGAL_STATE:
                 errors += 1
-                if errors == TRIES or (step == "restore" and trouble.code in FATAL):
+                if step == "restore" and trouble.code in FATAL:
+                    raise Poisoned(str(trouble)) from trouble
+                if errors == TRIES:
                     raise Lost(str(trouble)) from trouble
             elif self._clock() > end:
                 raise Lost(str(trouble) if trouble else f"process {process[0]} has stayed in state {state}")
@@ -132,6 +141,8 @@ class Steps:
             return
         if state == FAILED:
             raise Lost(f"the driver has given process {process[0]} up")
+        if not self._wanted():
+            raise DeviceError("The kernel has ended meanwhile: nothing of it is moved any more.", reason="abandoned")
         try:
             if state not in before:
                 raise DriverError(step, driver.ILLEGAL_STATE)
@@ -140,8 +151,10 @@ class Steps:
             state = self.state(process)
             if state is None or state == goal:
                 return
-            if state == FAILED or (step == "restore" and error.code in FATAL):
+            if state == FAILED:
                 raise Lost(str(error)) from error
+            if step == "restore" and error.code in FATAL:
+                raise Poisoned(str(error)) from error
             raise
 
     def _do(self, step: str, process: Identity, *arguments: Any) -> None:

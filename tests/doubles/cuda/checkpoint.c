@@ -211,7 +211,13 @@ static int command(struct process *p, int what) {
 /* 1: the call ends here with *code; 2: it goes on and answers *code at its end */
 static int misfortune(int op, struct process *p, int *code) {
     struct fault f;
-    if (!node_fault(op, p->pid, &f)) return 0;
+    pid_t pid = p->pid;
+    int strikes = node_fault(op, pid, &f);
+    if (p->pid != pid || !node_alive(p)) { /* it has ended meanwhile, and its place may be another's */
+        *code = OPERATING_SYSTEM;
+        return 1;
+    }
+    if (!strikes) return 0;
     *code = f.code;
     if (f.effect == FAIL) p->state = FAILED;
     if (f.effect == POISON) p->poisoned = 1;

@@ -97,8 +97,11 @@ uint64_t node_started(pid_t pid) {
     if (size <= 0) return 0;
     text[size] = 0;
     char *at = strrchr(text, ')');
-    if (!at || at[2] == 'Z' || at[2] == 'X') return 0;
-    for (int field = 0; field < 20 && at; field++) at = strchr(at + 1, ' ');
+    int over = at && (at[2] == 'Z' || at[2] == 'X');
+    for (int field = 0; field < 20 && at; field++) {
+        at = strchr(at + 1, ' ');
+        if (field == 17 && at && over && strtol(at, NULL, 10) <= 1) return 0; /* else other threads of it go on, with all its memory */
+    }
     return at ? strtoull(at, NULL, 10) : 0;
 }
 

@@ -84,7 +84,7 @@ void node_wake(struct process *p);
 void node_wait(uint32_t *word, uint32_t seen, double most);
 double node_now(void);               /* seconds, monotonic */
 void node_sleep(double seconds);
-uint64_t node_started(pid_t pid);    /* 0: no such process, or a zombie */
+uint64_t node_started(pid_t pid);    /* 0: no such process, or one whose last thread has ended */
 struct process *node_find(pid_t pid);
 struct process *node_join(pid_t pid);
 int node_alive(struct process *p);

@@ -35,7 +35,8 @@ int nvmlShutdown(void) {
 }
 const char *nvmlErrorString(int code) {
     return code == OK ? "Success" : code == DRIVER_NOT_LOADED ? "Driver Not Loaded" : code == NOT_SUPPORTED ? "Not Supported"
-         : code == NOT_FOUND ? "Not Found" : code == UNINITIALIZED ? "Uninitialized" : "Invalid Argument";
+         : code == NOT_FOUND ? "Not Found" : code == UNINITIALIZED ? "Uninitialized"
+         : code == INVALID_ARGUMENT ? "Invalid Argument" : "Unknown Error";
 }
 
 int nvmlSystemGetDriverVersion(char *text, unsigned size) {
@@ -81,25 +82,27 @@ int nvmlDeviceGetIndex(nvmlDevice_t d, unsigned *index) {
 }
 int nvmlDeviceGetMinorNumber(nvmlDevice_t d, unsigned *minor) { return nvmlDeviceGetIndex(d, minor); }
 
-static void memory(nvmlDevice_t d, unsigned long long *total, unsigned long long *used) {
+static int memory(nvmlDevice_t d, unsigned long long *total, unsigned long long *used) {
     struct fault f;
     node_lock();
     node_reap();
     *total = d->total;
     *used = node_used(index_of(d));
     node_unlock();
-    if (node_fault(OP_MEMORY, 0, &f) && f.effect == VALUE) *used += (unsigned long long)f.value << 20;
+    if (!node_fault(OP_MEMORY, 0, &f)) return OK;
+    if (f.effect == VALUE) *used += (unsigned long long)f.value << 20;
+    return f.effect == VALUE ? OK : f.code;
 }
 int nvmlDeviceGetMemoryInfo(nvmlDevice_t d, nvmlMemory_t *m) {
-    NEED memory(d, &m->total, &m->used);
+    NEED int code = memory(d, &m->total, &m->used);
     m->free = m->total - m->used;
-    return OK;
+    return code;
 }
 int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t d, nvmlMemory_v2_t *m) {
-    NEED memory(d, &m->total, &m->used);
+    NEED int code = memory(d, &m->total, &m->used);
     m->free = m->total - m->used;
     m->reserved = 0;
-    return OK;
+    return code;
 }
 
 static unsigned seen(pid_t pid) { return (unsigned)pid + (node->host_pids ? 1000000u : 0); }
