@@ -19,6 +19,7 @@ class Answers:
 
     def __init__(self, front: Front, link: Link, messages: Messages, gate: Gate) -> None:
         self._front, self._link, self._messages, self._gate = front, link, messages, gate
+        self.info: dict[str, Any] = {}  # what the kernel says it is
 
     def route(self, channel: str, envelope: list[Part], parts: list[Part], msg_type: str = "reply") -> None:
         """To the client that ``envelope`` names."""
@@ -54,6 +55,12 @@ class Answers:
     def refuse(self, request: Request, ename: str, evalue: str) -> None:
         """An error for its sender alone."""
         self.reply(request, {"status": "error", **error_content(ename, evalue)})
+
+    def inform(self, request: Request) -> None:
+        """What kernel it is."""
+        self.publish(self._messages.status("busy", request.parts[0]), "status")
+        self.reply(request, self.info)
+        self.idle(request)
 
     def abort(self, request: Request) -> None:
         """It never ran, because of what happened to one before it."""

@@ -19,6 +19,8 @@ PASSING = frozenset(
     {"kernel_info_request", "complete_request", "inspect_request", "is_complete_request", "history_request", "comm_info_request"}
 )
 CELL = "execute_request"
+INFO = "kernel_info_request"
+BLOCKING = (Phase.PARKING, Phase.PARKED, Phase.RESUMING)  # a call into CUDA doesn't come back
 CONTROL = "control"  # the lane of what came on that channel
 
 
@@ -72,6 +74,13 @@ class Fail:
 
 
 @dataclass(frozen=True)
+class Inform:
+    """Say what kernel it is in its place: it may be blocked."""
+
+    request: Request
+
+
+@dataclass(frozen=True)
 class Abort:
     """Answer the request as aborted: it never ran, because of what happened to one before it."""
 
@@ -83,7 +92,7 @@ class Signal:
     """Interrupt the kernel process."""
 
 
-Effect = Union[Send, Hold, Fail, Abort, Signal]
+Effect = Union[Send, Hold, Fail, Inform, Abort, Signal]
 
 
 class Gate:
@@ -99,6 +108,7 @@ class Gate:
         self.lost = ""  # why no cell of this kernel process can use a GPU any more
         self.lanes: dict[str, deque[Request]] = {}
         self.in_flight: dict[str, Request] = {}  # in the order they were sent
+        self.one_way: dict[str, str] = {}  # the lanes of those without a reply that the kernel isn't through with, by message id
         self._sent = 0
         self._classify, self._ran = classify, ran
 
@@ -155,6 +165,8 @@ class Gate:
     def request(self, request: Request) -> list[Effect]:
         """A client's message on shell."""
         lane = self.lanes.get(request.lane)
+        if request.msg_type == INFO and self.ready and self.rest in BLOCKING and self._busy_with(request.lane):
+            return [Inform(request)]
         if not self.ready or lane:
             if self.ready and request.msg_type in PASSING:
                 return [self._send(request)]
@@ -174,8 +186,8 @@ class Gate:
     def replied(self, msg_id: str) -> Optional[Request]:
         """The kernel has answered a request; returns it, None if it is none of ours."""
         request = self.in_flight.pop(msg_id, None)
-        if request is not None and not self.in_flight:
-            self.stalled = False
+        if request is not None:
+            self._goes_on()
         return request
 
     def said(self, msg_id: str, state: str) -> None:
@@ -183,6 +195,8 @@ class Gate:
         request = self.in_flight.get(msg_id)
         if request is not None:
             request.heard, request.through = True, request.through or state == "idle"
+        elif state == "idle" and self.one_way.pop(msg_id, None) is not None:
+            self._goes_on()
 
     def sent_before(self, request: Request) -> list[Request]:
         """What was sent on its lane before it, and is not answered yet."""
@@ -205,7 +219,7 @@ class Gate:
 
     def stall(self) -> None:
         """What runs is blocked on the parked GPU: ask for it."""
-        if self.in_flight:
+        if self.in_flight or self.one_way:
             self.stalled = True
 
     def switch(self, enabled: bool) -> list[Effect]:
@@ -254,6 +268,7 @@ class Gate:
         for request in sorted(self.in_flight.values(), key=lambda r: r.msg_type != CELL):  # cells first: they carry the reason
             effects.append(Abort(request) if effects else first(request))
         self.in_flight.clear()
+        self.one_way.clear()
         if not asked:
             effects += self._clear(Abort if effects else first)
         self.ready = self.stalled = self.yielding = False
@@ -262,6 +277,14 @@ class Gate:
         return effects
 
     # inside
+
+    def _busy_with(self, lane: str) -> bool:
+        return lane in self.one_way.values() or any(request.lane == lane for request in self.in_flight.values())
+
+    def _goes_on(self) -> None:
+        """The kernel has come through with something, so it isn't blocked, unless something else is."""
+        if not self.in_flight and not self.one_way:
+            self.stalled = False
 
     def _must_wait(self, request: Request) -> bool:
         if request.msg_type != CELL or not self.count or not self.enabled:
@@ -274,6 +297,8 @@ class Gate:
             self._sent += 1
             request.order = self._sent
             self.in_flight[request.msg_id] = request
+        else:
+            self.one_way[request.msg_id] = request.lane
         if request.msg_type == CELL:
             self._ran(request)
         return Send(request)

@@ -26,7 +26,7 @@ from .child import Child
 from .commands import call, magic, obey
 from .devices import SuitedDevice
 from .front import Front
-from .gate import CELL, PASSING, Abort, Effect, Fail, Gate, Hold, Request, Send
+from .gate import CELL, INFO, PASSING, Abort, Effect, Fail, Gate, Hold, Inform, Request, Send
 from .greeting import Greeting
 from .idle import IdleWatch
 from .lease import Lease
@@ -78,7 +78,10 @@ class Proxy:
         self.link.on_request, self.link.state = self._request, self.snapshot
         self.link.on_order, self.link.on_call = (lambda order: obey(self, order)), (lambda asked, later: call(self, asked, later))
         self._bulky = False  # something large has passed since memory was last given back
-        self._watchdog = Watchdog(self.reactor, self.gate, spec.stall_seconds, lambda: self.state.pid, self.changed)
+        self._watchdog = Watchdog(
+            self.reactor, self.gate, spec.stall_seconds, lambda: self.state.pid, self.changed,
+            lambda: self._closing and self.state.alive, self._kill,
+        )  # fmt: skip
         self.answers = Answers(self.front, self.link, self.messages, self.gate)
         self.waiting = Waiting(
             self.reactor, self.gate, self.messages, self.answers.publish, spec.notice_after,
@@ -328,6 +331,8 @@ class Proxy:
             elif isinstance(effect, Fail):
                 self.waiting.ended(effect.request, granted=False)
                 self.answers.fail(effect.request, effect.ename, effect.evalue)
+            elif isinstance(effect, Inform):
+                self.answers.inform(effect.request)
             elif isinstance(effect, Abort):
                 self.waiting.ended(effect.request, granted=False)
                 self.answers.abort(effect.request)
@@ -351,7 +356,7 @@ class Proxy:
             self._ask_kernel_info()
 
     def _ask_kernel_info(self) -> None:
-        self._question("shell", self.messages.make("kernel_info_request", {}))
+        self._question("shell", self.messages.make(INFO, {}))
 
     def _question(self, channel: str, parts: list[Part]) -> None:
         """To the kernel, from us."""
@@ -362,7 +367,8 @@ class Proxy:
     def _answered(self, channel: str, envelope: list[Part], parts: list[Part]) -> None:
         parent = loads(parts[1])
         if envelope[:1] == OWN:
-            if parent.get("msg_type") == "kernel_info_request" and not self.state.ready:
+            if parent.get("msg_type") == INFO and not self.state.ready:
+                self.answers.info = loads(parts[3])
                 self.state.session = self.messages.session = str(loads(parts[0]).get("session") or self.messages.session)
                 self._greeting.answered()
             self.aside.replied(str(parent.get("msg_id")))

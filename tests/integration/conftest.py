@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.doubles.cuda import GIB, MIB, Node
+from tests.integration.cuda_notebook import GPU, Notebook
 from tests.integration.machine import Machine
 from tests.integration.serving import Gateway, end
 
@@ -46,3 +48,37 @@ def own_machine() -> Iterator[Machine]:
     machine = Machine(Path(tempfile.mkdtemp(prefix="eg", dir="/tmp")))
     yield machine
     machine.clean()
+
+
+# kernels on the double's machine
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Node]:
+    node = Node(tmp_path, **{"memory": 2 * GIB, "context": 64 * MIB, **getattr(request, "param", {})})
+    for name, value in node.env.items():
+        monkeypatch.setenv(name, value)
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def open_(node: Node) -> Iterator[Callable[..., Notebook]]:
+    opened: list[Notebook] = []
+
+    def open_(**env: str) -> Notebook:
+        opened.append(Notebook(**env))
+        return opened[-1]
+
+    yield open_
+    for notebook in opened:
+        notebook.supervised.end()
+
+
+@pytest.fixture
+def notebook(node: Node, open_: Callable[..., Notebook]) -> Notebook:
+    """A kernel with 300 MiB on the GPU, and a mark in them."""
+    notebook = open_()
+    begin = f"import device; device.start(); m = device.Memory({300 * MIB}); m.write(b'kept', 12345)\n"
+    assert notebook.run(GPU + begin + "print(device.device_uuid())", node.uuids[0]) == node.uuids[0]
+    return notebook

@@ -4,89 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from jupyter_client import BlockingKernelClient
 
-from gateway.protocol.model import KernelState, Phase
+from gateway.protocol.model import Phase
 
-from ..doubles.cuda import GIB, HERE, MIB, MISSING, Effect, Node, Op, State
-from .supervised import Dialer, Supervised, collect
+from ..doubles.cuda import GIB, MIB, MISSING, Effect, Node, Op, State
+from .cuda_notebook import CPU, GPU, STATE, Notebook
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
-GPU, CPU = "%%gpu\n", "%%cpu\n"
-STATE = 64 * MIB + 300 * MIB
-
-
-class Notebook:
-    """One supervised kernel and the broker's line to it."""
-
-    def __init__(self, **env: str) -> None:
-        env = {**os.environ, "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1", **env}
-        self.supervised = Supervised(simulated=None, env=env)
-        self.dialer: Dialer = self.supervised.dial()
-        self.client: BlockingKernelClient = self.supervised.client()
-
-    def run(self, code: str, *gpus: str, visible: tuple[str, ...] = ()) -> str:
-        """The cell's text or its error; ``gpus`` are granted as soon as it asks."""
-        msg_id = self.client.execute(code)
-        if gpus:
-            self.dialer.until(lambda s: s.lease.wanted)
-            self.dialer.order("grant", gpus=list(gpus), visible=list(visible or gpus))
-        return self.collect(msg_id)
-
-    def collect(self, msg_id: str) -> str:
-        reply, published = collect(self.client, msg_id)
-        if reply["status"] == "error":
-            return f"{reply['ename']}: {reply['evalue']}"
-        return "".join(m["content"]["text"] for m in published if m["msg_type"] == "stream").strip()
-
-    def park(self) -> KernelState:
-        self.dialer.until(lambda s: s.lease.phase == Phase.HOLDING and not s.lease.executing)
-        self.dialer.order("park")
-        return self.answered()
-
-    def answered(self) -> KernelState:
-        ours = [self.dialer._generation, self.dialer._orders]
-        return self.dialer.until(lambda s: (list(s.lease.order) == ours and s.lease.answer) or not s.alive)
-
-    @property
-    def helper(self) -> int:
-        children = Path(f"/proc/{self.supervised.process.pid}/task/{self.supervised.process.pid}/children").read_text().split()
-        return next(int(pid) for pid in children if b"gateway.pod.cuda.helper" in Path(f"/proc/{pid}/cmdline").read_bytes())
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Node]:
-    node = Node(tmp_path, **{"memory": 2 * GIB, "context": 64 * MIB, **getattr(request, "param", {})})
-    for name, value in node.env.items():
-        monkeypatch.setenv(name, value)
-    yield node
-    node.close()
-
-
-@pytest.fixture
-def open_(node: Node) -> Iterator[Callable[..., Notebook]]:
-    opened: list[Notebook] = []
-
-    def open_(**env: str) -> Notebook:
-        opened.append(Notebook(**env))
-        return opened[-1]
-
-    yield open_
-    for notebook in opened:
-        notebook.supervised.end()
-
-
-@pytest.fixture
-def notebook(node: Node, open_: Callable[..., Notebook]) -> Notebook:
-    """A kernel with 300 MiB on the GPU, and a mark in them."""
-    notebook = open_()
-    begin = f"import device; device.start(); m = device.Memory({300 * MIB}); m.write(b'kept', 12345)\n"
-    assert notebook.run(GPU + begin + "print(device.device_uuid())", node.uuids[0]) == node.uuids[0]
-    return notebook
 
 
 def test_work_that_goes_on_after_its_cell_is_told_to_who_asks(node: Node, open_: Callable[..., Notebook]) -> None:

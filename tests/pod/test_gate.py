@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from gateway.pod.gate import PASSING, Abort, Fail, Gate, Hold, Request, Send, Signal
+from gateway.pod.gate import BLOCKING, INFO, PASSING, Abort, Fail, Gate, Hold, Inform, Request, Send, Signal
 from gateway.protocol.model import Phase
 
 _ids = itertools.count()
@@ -255,3 +255,40 @@ def test_a_cell_that_begins_undisturbed_is_left_alone(gate: Gate) -> None:
     running = cell("cpu")
     gate.request(running)
     assert gate.begins(running.msg_id) == [] and gate.begins("unknown") == []
+
+
+@pytest.mark.parametrize("rest", BLOCKING)
+def test_what_kernel_it_is_is_told_in_its_place_while_it_may_be_blocked(gate: Gate, rest: Phase) -> None:
+    gate.moved(rest)
+    first, runs, second = ask(INFO), cell("cpu"), ask(INFO)
+    assert gate.request(first) == [Send(first)], "an idle kernel answers for itself"
+    gate.replied(first.msg_id)
+    gate.request(runs)
+    assert gate.request(second) == [Inform(second)]
+    assert second.msg_id not in gate.in_flight
+    gate.replied(runs.msg_id)
+    third = ask(INFO)
+    assert gate.request(third) == [Send(third)]
+
+
+def test_a_kernel_with_its_gpu_says_itself_what_it_is_once_it_is_through(gate: Gate) -> None:
+    hold(gate).request(cell())
+    question = ask(INFO)
+    assert gate.request(question) == [Send(question)]
+
+
+def test_a_message_without_a_reply_that_is_blocked_wants_the_gpu_until_the_kernel_is_through_with_it(gate: Gate) -> None:
+    gate.moved(Phase.PARKED)
+    gate.stall()
+    assert not gate.wanted, "nothing runs"
+    comm, other = ask("comm_msg"), ask("complete_request")
+    gate.request(comm)
+    gate.request(other)
+    gate.stall()
+    assert gate.wanted
+    gate.replied(other.msg_id)
+    assert gate.wanted
+    gate.said(comm.msg_id, "busy")
+    assert gate.wanted
+    gate.said(comm.msg_id, "idle")
+    assert not gate.wanted
