@@ -263,6 +263,14 @@ class Bursts(Configurable):
         help="""How many workers one burst may have. Default 64, more than one machine has use for. 0: no bursts here.""",
     ).tag(config=True)
 
+    grow_after = Seconds(
+        60.0,
+        allow_none=True,
+        help="""Seconds for which GPUs must be idle before an elastic burst (-w MIN:MAX) takes them, and between two such changes. Default
+        60, as a change costs its workers some seconds. None: it grows by `%burst scale` alone. What others wait for it gives back at
+        once.""",
+    ).tag(config=True)
+
     keep_results = Seconds(
         3600.0,
         min=60,

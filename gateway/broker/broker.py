@@ -89,7 +89,7 @@ class Broker:
         self.on_found: Callable[[KernelLink], None] | None = None  # told of our own kernels, again and again
         self.questions = Questions()
         self.beside: list[Beside] = []  # what begins and ends with it
-        self.guests = Guests(self._tell, lambda call: self._loop.call_soon(call))
+        self.guests = Guests(self.book, self._tell, lambda call: self._loop.call_soon(call), clock)
         self._dials: dict[str, int] = {}
         self._epoch = 0
         self._patrol = Patrol(

@@ -5,10 +5,11 @@ What a guest has it keeps until it ends: it can't be parked. It must never decid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from ..leases import events
+from ..leases.book import Book
 from ..leases.events import Command, Deny, Event, Grant, Place
 from ..protocol.model import Phase
 
@@ -29,10 +30,12 @@ class Guest:
 
 
 class Guests:
-    """``tell`` hands events to the book, ``soon`` calls something back once the book has decided."""
+    """``tell`` hands events to the ``book``, ``soon`` calls something back once that has decided. ``clock`` is the book's."""
 
-    def __init__(self, tell: Callable[[Iterable[Event]], None], soon: Callable[[Callable[[], None]], None]) -> None:
-        self._tell, self._soon = tell, soon
+    def __init__(
+        self, book: Book, tell: Callable[[Iterable[Event]], None], soon: Callable[[Callable[[], None]], None], clock: Callable[[], float]
+    ) -> None:
+        self._book, self._tell, self._soon, self._clock = book, tell, soon, clock
         self._known: dict[str, Guest] = {}
 
     def ask(self, guest: Guest) -> None:
@@ -51,6 +54,18 @@ class Guests:
         """It wants nothing and has nothing any more. No error where it isn't known."""
         if self._known.pop(guest_id, None) is not None:
             self._tell([events.KernelGone(guest_id)])
+
+    def idle(self) -> int:
+        """GPUs that nobody has and nobody waits for."""
+        free = sum(len(self._book.devices.free(node)) for node in {gpu.node for gpu in self._book.gpus.values()})
+        return max(0, free - sum(record.count for record in self._book.queue()))
+
+    def missed(self, patience: float, but: Collection[str] = ()) -> tuple[int, str]:
+        """``(GPUs, whose)`` that others than these guests have waited for longer than ``patience`` seconds, and would not find free."""
+        now = self._clock()
+        waiting = [each for each in self._book.queue() if each.kernel_id not in but and now - each.since > patience]
+        free = sum(len(self._book.devices.free(node)) for node in {each.node for each in waiting})
+        return max(0, sum(each.count for each in waiting) - free), ", ".join(each.label for each in waiting)
 
     def obey(self, command: Command) -> None:
         """A command of the book that is for no kernel."""

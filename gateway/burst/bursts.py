@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,12 @@ from ..leases.events import KernelSeen, Place
 from ..protocol import burst
 from ..protocol.errors import BadRequest, ElasticError
 from ..settings import Bursts as Settings
-from .engines import engine
+from .engines import ELASTIC, engine
 from .launchers import local
-from .plan import checked_request, make_plan
+from .plan import checked_request, make_plan, make_size
 from .record import ENDED, NEW, RUNNING, WAITING, Folder, Record, checked_name, new_id
+from .size import at_start
+from .sizing import Sizing
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +63,9 @@ class Bursts:
     def __init__(self, root: Path, settings: Settings, broker: Broker) -> None:
         self._root, self._settings, self._broker = root, settings, broker
         self._records: dict[str, Record] = {}
+        self._sizing = Sizing(broker, settings, self._order, self._folder)
         self._round: asyncio.Task[None] | None = None
-        self._lending: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._cancelled: set[str] = set()
 
     def held(self) -> list[KernelSeen]:
@@ -73,11 +78,8 @@ class Bursts:
                 folder.remove()
             else:
                 self._records[record.id] = record
-        return [
-            self._broker.guests.hold(self._guest(record), tuple(record.leased))
-            for record in self._records.values()
-            if record.leased and self.shown(record)["state"] == RUNNING
-        ]
+        running = [record for record in self._records.values() if record.leases and self.shown(record)["state"] == RUNNING]
+        return [seen for record in running for seen in self._sizing.hold(record, self._guest(record))]
 
     async def start(self) -> None:
         """Look after all from now on."""
@@ -108,6 +110,8 @@ class Bursts:
             since = _whole(question, "since", 0, 1 << 50)
             data = await self.events(record, since, CHUNK, wait=bool(question.get("wait")))
             return {"text": data.decode("ascii"), "next": since + len(data), "burst": self.shown(record)}
+        elif op == "scale":
+            self.scale(record, question.get("workers"))
         elif op == "cancel":
             self.cancel(record)
         elif op == "forget":
@@ -118,15 +122,12 @@ class Bursts:
 
     def create(self, kernel_id: str, user: str, wanted: dict[str, Any]) -> dict[str, Any]:
         """Make room for one. The kernel puts what its cell needs into ``folder``, then says start."""
-        workers = _whole(wanted, "workers", 1, 1 << 20)
-        if workers > self._settings.most_workers:
-            raise BadRequest(f"{workers} workers are too many: at most {self._settings.most_workers} here (Bursts.most_workers).")
-        engine(wanted.get("engine"))
+        least, most = self._size(wanted)
         timeout = wanted.get("timeout_seconds")
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e9):
             raise BadRequest("timeout_seconds must be a number of seconds above 0.")
         burst_id, there = new_id(), self._leasable()
-        gpus = _whole(wanted, "gpus", 0, 64) if "gpus" in wanted else int(bool(wanted.get("uses_gpu")) and workers <= there)
+        gpus = _whole(wanted, "gpus", 0, 64) if "gpus" in wanted else int(bool(wanted.get("uses_gpu")) and least <= there)
         name = checked_name(wanted["name"]) if wanted.get("name") else self._new_name(user)
         taken = next((each for each in self._of(user) if each.name == name), None)
         if taken is not None:
@@ -134,17 +135,30 @@ class Bursts:
                 raise BadRequest(f"A burst named {name} runs already: choose another --name, or `%burst cancel {name}`.")
             self.forget(taken)  # the name means the newest
         record = Record(
-            burst_id, name, kernel_id, user, str(wanted["engine"]), workers, gpus, detach=bool(wanted.get("detach")), timeout=timeout,
-            created=time.time(),
+            burst_id, name, kernel_id, user, str(wanted["engine"]), least, gpus, detach=bool(wanted.get("detach")), timeout=timeout,
+            created=time.time(), least=least, most=most, restartable=bool(wanted.get("restartable")),
         )  # fmt: skip
+        if not gpus:
+            record.workers = at_start(least, most, 0, 0, len(os.sched_getaffinity(0)))
         folder = self._folder(record)
         folder.make()
         folder.save(record)
         self._records[record.id] = record
         if there and wanted.get("uses_gpu") and "gpus" not in wanted and not gpus:
-            text = f"These workers have no GPU: with one each they would need {workers}, and there are {there} here."
+            text = f"These workers have no GPU: with one each they would need {least}, and there are {there} here."
             folder.note({"t": burst.NOTE, "at": time.time(), "text": text})
         return {"burst": self.shown(record), "folder": str(folder.path), "capsule_bytes": self._settings.capsule_bytes}
+
+    def _size(self, wanted: dict[str, Any]) -> tuple[int, int]:
+        """How many workers at least and at most. Raises ``BadRequest``."""
+        least = _whole(wanted, "workers", 1, 1 << 20)
+        most = _whole(wanted, "most", least, 1 << 20) if "most" in wanted else least
+        if most > self._settings.most_workers:
+            raise BadRequest(f"{most} workers are too many: at most {self._settings.most_workers} here (Bursts.most_workers).")
+        engine(wanted.get("engine"))
+        if most > least and wanted["engine"] not in ELASTIC:
+            raise BadRequest(f"Workers of the engine {wanted['engine']} keep their number: -w {least}, say. Elastic: {', '.join(ELASTIC)}.")
+        return least, most
 
     def begin(self, record: Record) -> None:
         """Start a burst whose capsule is in its folder, once it has its GPUs. Raises ``BadRequest``."""
@@ -174,7 +188,7 @@ class Bursts:
         return Guest(
             id=record.id,
             user=record.user,
-            count=record.gpus * record.workers,
+            count=record.gpus * record.least,
             display=record.name,
             granted=lambda gpus: self._granted(record, gpus),
             denied=lambda why: self._over(record, burst.ERROR, f"{why} Or ask for fewer: -g 0 gives workers none."),
@@ -182,11 +196,40 @@ class Bursts:
         )
 
     def _granted(self, record: Record, gpus: tuple[str, ...]) -> None:
-        record.leased = list(gpus)
+        record.leases[record.id] = list(gpus)
+        more = at_start(record.least, record.most, record.gpus, record.gpus * record.least + self._broker.guests.idle(), 0) - record.least
+        self._later(self._start_with(record, more))
+
+    async def _start_with(self, record: Record, more: int) -> None:
+        """``more``: workers for whom there is a GPU, too."""
+        if more:
+            record.workers = record.least + await self._sizing.lease_more(record, more)
         try:
-            self._launch(record)
+            if record.state == WAITING:
+                self._launch(record)
         except ElasticError as exc:
             self._over(record, burst.ERROR, str(exc))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # its size
+
+    def scale(self, record: Record, workers: Any) -> None:
+        """So many workers from now on, as far as there are GPUs; ``None``: as many as there are GPUs for. Raises ``BadRequest``."""
+        self._refresh(record)
+        if record.state == ENDED:
+            raise BadRequest(f"The burst {record.name} has ended.")
+        if not record.elastic:
+            raise BadRequest(f"The burst {record.name} has {record.workers} workers to its end: only one of -w MIN:MAX changes.")
+        record.pinned = None if workers is None else _whole({"workers": workers}, "workers", record.least, record.most)
+        self._folder(record).save(record)
+
+    def _order(self, record: Record, why: str) -> None:
+        folder = self._folder(record)
+        local.order(folder.path, make_size(record, checked_request(folder.request()), folder.path, why))
 
     def _leasable(self) -> int:
         """GPUs that are leased here, to whomever."""
@@ -195,13 +238,11 @@ class Bursts:
 
     def _waits(self, record: Record, place: Place) -> None:
         """Tell the cell that asked; and what its own kernel has and doesn't use is lent to it."""
-        count = record.gpus * record.workers
+        count = record.gpus * record.least
         held = f"; held by {', '.join(place.holders)}" if place.holders else ""
         text = f"waits for {count} GPU{'s' * (count != 1)}, place {place.position} of {place.of}{held}"
         self._folder(record).note({"t": burst.WAITS, "at": time.time(), "text": text})
-        lending = asyncio.get_running_loop().create_task(self._lend(record.kernel_id))
-        self._lending.add(lending)
-        lending.add_done_callback(self._lending.discard)
+        self._later(self._lend(record.kernel_id))
 
     async def _lend(self, kernel_id: str) -> None:
         with contextlib.suppress(ElasticError):  # it holds none, or uses it
@@ -294,7 +335,7 @@ class Bursts:
             record.state, record.outcome, record.message = ENDED, str(end.get("outcome")), str(end.get("message", ""))
             record.ended = float(end.get("at") or time.time())
             folder.save(record)
-            self._broker.guests.end(record.id)
+            self._sizing.end(record)
             log.info("burst %s of %s: %s", record.name, record.user or "nobody by name", record.outcome)
 
     def _become(self, record: Record, state: str) -> None:
@@ -313,6 +354,7 @@ class Bursts:
                         self.forget(record)
                 except (OSError, ElasticError) as exc:
                     log.warning("burst %s: %s", record.name, exc)
+            self._sizing.look(list(self._records.values()), time.monotonic())
             await asyncio.sleep(ROUND)
 
     def _asked_still(self, record: Record) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..protocol.burst import Plan
+from ..protocol.burst import Plan, Size
 from ..protocol.errors import BadRequest
 from .engines import engine
 from .record import Record
@@ -18,13 +18,18 @@ def make_plan(record: Record, request: dict[str, Any], folder: Path, journal_byt
     """``lock_dir``: where its GPUs are locked while it is on them. Raises ``BadRequest`` where the engine can't run there."""
     env = {name: value for name, value in request["env"].items() if name not in _NOT_OURS}
     env["PYTHONPATH"] = ":".join(filter(None, [env.get("PYTHONPATH", ""), request["packages"]]))
-    env["CUDA_VISIBLE_DEVICES"] = ",".join(record.leased)
     owner = (None, None) if record.detach else (request["pid"], request["started"])
     return Plan(
-        processes=[vars(each) for each in engine(record.engine)(record, request, folder)], env=env, cwd=request["cwd"],
-        owner_pid=owner[0], owner_started=owner[1], journal_bytes=journal_bytes, timeout=record.timeout, gpus=record.leased,
-        lock_dir=lock_dir, who=f"burst {record.name} of {record.user or 'nobody by name'}",
+        size=make_size(record, request, folder).to_json(), env=env, cwd=request["cwd"], owner_pid=owner[0], owner_started=owner[1],
+        journal_bytes=journal_bytes, timeout=record.timeout, restartable=record.restartable, lock_dir=lock_dir,
+        who=f"burst {record.name} of {record.user or 'nobody by name'}",
     )  # fmt: skip
+
+
+def make_size(record: Record, request: dict[str, Any], folder: Path, why: str = "") -> Size:
+    """The workers that it is to have now. Raises ``BadRequest`` where the engine can't run there."""
+    processes = [vars(each) for each in engine(record.engine)(record, request, folder)]
+    return Size(number=record.order, workers=record.workers, processes=processes, gpus=record.leased, why=why)
 
 
 def checked_request(request: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @dataclass
 class Record:
-    """``gpus``: of each worker. ``leased``: UUIDs held for it. Times are seconds since 1970."""
+    """``workers``: how many it is to have now, between ``least`` and ``most``. ``gpus``: of each. ``leases``: UUIDs held for it, by name of
+    the lease: its own id for the least, and one for each worker more. Times are seconds since 1970."""
 
     id: str
     name: str
@@ -40,10 +41,27 @@ class Record:
     state: str = NEW
     outcome: str = ""  # once ended: one of protocol.burst.OUTCOMES
     message: str = ""  # why, for people
-    leased: list[str] = field(default_factory=list)
+    least: int = 0
+    most: int = 0
+    pinned: int | None = None  # as many as the user wants for now
+    restartable: bool = False  # without a commit it may begin anew
+    order: int = 1  # number of the newest order to its agent
+    leases: dict[str, list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.least, self.most = self.least or self.workers, self.most or self.workers
+
+    @property
+    def elastic(self) -> bool:
+        return self.least < self.most
+
+    @property
+    def leased(self) -> list[str]:
+        """UUIDs of the GPUs for as many workers as it is to have."""
+        return [uuid for gpus in self.leases.values() for uuid in gpus][: self.workers * self.gpus]
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "leased": self.leased}
 
 
 def new_id() -> str:

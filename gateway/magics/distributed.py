@@ -23,6 +23,7 @@ from .burst.outlet import Outlet
 from .burst.request import request
 
 GPU_WORDS = re.compile(r"\b(cuda|device|nccl)\b", re.IGNORECASE)  # a cell that has one may use a GPU
+COMMIT = re.compile(r"\.\s*commit\s*\(")  # of an elastic.State
 STOPPING_SECONDS = 5.0  # for workers to end after the stop button; they have less
 
 
@@ -38,7 +39,8 @@ class Distributed:
         Each worker is a process of its own, a rank, with RANK, WORLD_SIZE, LOCAL_RANK and device. What the cell reads is taken along, what
         rank 0 assigns or changes comes back, what it prints is shown here, and an error on any rank is raised here.
 
-        ``-w N``           how many workers (2)
+        ``-w N``           how many workers (2); ``-w 2:8``: as many as there are idle GPUs for, from one ``state.commit()`` to the next
+                           (`from gateway import elastic`; `elastic.State?` explains it)
         ``-e ENGINE``      torch (torchrun; the default where torch is installed), none (plain processes), mpi (mpirun),
                            dask (the cell says `Client()`)
         ``-g N``           GPUs for each worker, leased all at once; 1 if the cell uses them and there are as many, else 0
@@ -49,6 +51,8 @@ class Distributed:
         ``--no-init``      with -e torch: leave torch.distributed's process group to the cell
         ``--detach``       go on at once, and let it outlive this kernel; ``%burst result`` brings home what it made
         ``--timeout 2h``   end it with an error after so long; there is no limit otherwise
+        ``--save-every 5m``  how often an elastic.State is saved, in case that a worker is lost
+        ``--restartable``  a cell without commit may begin anew when workers change or are lost
         ``--name NAME``    how it is called in ``%burst``
         ``--dry-run``      only show what would be taken along
         """
@@ -57,13 +61,13 @@ class Distributed:
         capsule = self._home.pack(f"%%distributed {line}".rstrip(), cell, options)
         if capsule is None:
             return  # a cell with nothing in it
-        for warning in capsule.warnings:
+        for warning in [*capsule.warnings, *_never_commits(options, cell)]:
             print(warning, file=sys.stderr)
         if options.dry_run:
             print(self._home.listing(capsule))
             return
         shown = self._started(options, capsule, bool(GPU_WORDS.search(cell)) or self._home.has_gpu_data(capsule))
-        following = Following(shown, Outlet(self._shell, options.show, options.workers))
+        following = Following(shown, Outlet(self._shell, options.show, options.most))
         if options.detach:
             threading.Thread(target=following.watch, name=f"elastic {shown['name']}", daemon=True).start()
             return
@@ -72,7 +76,11 @@ class Distributed:
     def _started(self, options: Options, capsule: Any, uses_gpu: bool) -> dict[str, Any]:
         """The burst, as the gateway shows it. Nothing is left of one that can't be started."""
         wanted = {"workers": options.workers, "engine": options.engine, "gpus": options.gpus, "detach": options.detach}
-        created = asked("create", timeout_seconds=options.timeout, name=options.name, uses_gpu=uses_gpu, **wanted)
+        if options.elastic:
+            wanted["most"] = options.most
+        created = asked(
+            "create", timeout_seconds=options.timeout, name=options.name, uses_gpu=uses_gpu, restartable=options.restartable, **wanted
+        )  # fmt: skip
         shown, most = created["burst"], created["capsule_bytes"]
         try:
             if capsule.bytes > most:
@@ -95,6 +103,7 @@ class Distributed:
         ``%burst ls``                list them
         ``%burst attach NAME``       show its output here, from the beginning, until it ends; the stop button only stops looking
         ``%burst logs NAME [-r N]``  print what it has printed until now, rank N alone
+        ``%burst scale NAME N``      so many workers from now on, of one of -w MIN:MAX; ``auto``: as many as there are idle GPUs for
         ``%burst cancel NAME``       end its workers
         ``%burst result NAME``       bring home what it made
         """
@@ -106,12 +115,15 @@ class Distributed:
             getattr(self, f"_{word}")(asked("show", burst=rest[0])["burst"])
         elif word == "logs" and (len(rest) == 1 or (len(rest) == 3 and rest[1] == "-r" and rest[2].isdigit())):
             self._logs(asked("show", burst=rest[0])["burst"], (int(rest[2]),) if len(rest) == 3 else None)
-        elif word == "scale":
-            raise usage("%burst scale: elastic bursts are not in this version; a burst keeps its number of workers.")
+        elif word == "scale" and len(rest) == 2 and (rest[1] == "auto" or (rest[1].isascii() and rest[1].isdigit())):
+            self._scale(asked("show", burst=rest[0])["burst"], None if rest[1] == "auto" else int(rest[1]))
         elif word == "yaml":
             raise usage("%burst yaml: bursts run as processes of one machine in this version, so there are no manifests.")
         else:
-            raise usage(f"%burst doesn't know {line.strip()!r}. It knows: ls · attach NAME · logs NAME -r 3 · cancel NAME · result NAME")
+            raise usage(
+                f"%burst doesn't know {line.strip()!r}. It knows: ls · attach NAME · logs NAME -r 3 · scale NAME 4 · "
+                "cancel NAME · result NAME"
+            )
 
     # inside
 
@@ -141,7 +153,7 @@ class Distributed:
 
     def _attach(self, shown: dict[str, Any]) -> None:
         __tracebackhide__ = True
-        following = Following(shown, Outlet(self._shell, None, shown["workers"]))
+        following = Following(shown, Outlet(self._shell, None, shown["most"]))
         ended = following.follow()
         assert ended is not None
         if ended.outcome != burst.OK:
@@ -149,10 +161,16 @@ class Distributed:
         print(f"`%burst result {shown['name']}` brings home what it made.")
 
     def _logs(self, shown: dict[str, Any], ranks: Optional[tuple[int, ...]]) -> None:
-        Following(shown, Outlet(self._shell, ranks, shown["workers"]), status=False).catch_up()
+        Following(shown, Outlet(self._shell, ranks, shown["most"]), status=False).catch_up()
 
     def _cancel(self, shown: dict[str, Any]) -> None:
         asked("cancel", burst=shown["id"])
+
+    def _scale(self, shown: dict[str, Any], workers: Optional[int]) -> None:
+        __tracebackhide__ = True
+        shown = asked("scale", burst=shown["id"], workers=workers)["burst"]
+        goal = "as many as there are idle GPUs for" if workers is None else f"{workers} workers"
+        print(f"{shown['name']} has {shown['workers']} workers and goes to {goal} at a commit of all of them.")
 
     def _result(self, shown: dict[str, Any]) -> None:
         __tracebackhide__ = True
@@ -171,6 +189,16 @@ def asked(op: str, **fields: Any) -> dict[str, Any]:
     except ElasticError as exc:
         why = "Nobody starts workers here just now. " if exc.reason == AWAY else ""
         raise usage(f"{why}{exc}") from None
+
+
+def _never_commits(options: Options, cell: str) -> list[str]:
+    """What people of an elastic cell have to know before they wonder."""
+    if not options.elastic or options.restartable or COMMIT.search(cell):
+        return []
+    return [
+        "This cell has no commit: unless what it calls has, its number of workers stays as it begins, and a lost worker ends it."
+        " `elastic.State?` shows what a cell needs (`from gateway import elastic`); with --restartable it may begin anew instead."
+    ]
 
 
 def table(bursts: list[dict[str, Any]]) -> str:

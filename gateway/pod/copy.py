@@ -15,6 +15,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOMS = ("pod", "protocol", "magics")
+FILES = ("__init__.py", "elastic.py")
 BESIDE = ("cloudpickle",)  # packages of Python alone that those rooms need
 
 
@@ -35,7 +36,8 @@ def copy(target: Path) -> None:
 
 def files() -> Iterator[tuple[Path, Path]]:
     """``(file, its place below the target's package)``."""
-    yield PACKAGE / "__init__.py", Path("__init__.py")
+    for name in FILES:
+        yield PACKAGE / name, Path(name)
     for room in ROOMS:
         for file in sorted((PACKAGE / room).rglob("*.py")):
             yield file, file.relative_to(PACKAGE)

@@ -37,6 +37,12 @@ class Possession:
                 return f"{uuid} is in use by {holder}"
         return ""
 
+    def keep_only(self, gpus: list[str]) -> None:
+        """The process is on no GPU any more but these."""
+        for uuid in [] if self._locks is None else self._locks.held:
+            if uuid not in gpus:
+                self._locks.release(uuid)  # type: ignore[union-attr]
+
     def keep(self) -> str:
         """Hold on to what is held, should somebody have tidied the locks away. Returns "" or who was quicker."""
         return "" if self._locks is None else "; ".join(filter(None, map(self._again, self._locks.held)))

@@ -25,7 +25,8 @@ CAPSULE = "capsule"
 RESULTS = "out"
 FAILURES = "failed"
 JOURNAL = "journal"
-SOCKET = "agent.sock"  # where ranks meet their agent
+SIZE = "size.json"  # from the gateway: how many workers it is to have from now on
+GROUP = "group.json"  # from the agent: which workers there are
 SOCKET_VARIABLE = "ELASTIC_BURST"  # in each rank's environment: the path of that socket
 
 # Events, by their ``t``; each has ``at``, seconds since 1970.
@@ -33,9 +34,23 @@ OUT = "out"  # rank, name ("stdout" or "stderr"), text
 SHOW = "show"  # rank, msg_type (display_data, update_display_data, clear_output), content
 STATE = "state"  # running (ranks that have said hello), of
 WAITS = "waits"  # text: what for; nothing runs yet
+STEP = "step"  # text: how far the loops are
 FAILED = "failed"  # rank, name, text (its traceback); raised (what it raised lies in failed/<rank>)
 NOTE = "note"  # text: for people
 END = "end"  # outcome (one of OUTCOMES), message
+
+# Between a rank and its agent. The rank says FAILED, SHOW, NOTE, STEP, and:
+HELLO = "hello"  # rank, pid; with it come the reading ends of its stdout and stderr
+DONE = "done"  # it is through with its cell
+COMMITS = "commits"  # it has come to its first commit
+AT = "at"  # commits (how many it has done), asked (the question's number); it waits for STAY or UNTIL
+SAVED = "saved"  # file, text (where the loops are)
+LEFT = "left"  # it is through, and another group goes on
+# The agent says:
+GO = "go"  # start the cell; state (file to go on from, or null)
+LEAVE = "leave"  # asked (number of the question): how far are you?
+STAY = "stay"  # asked: the group doesn't leave now
+UNTIL = "until"  # asked, commits: it leaves once it has done so many
 
 OK, ERROR, CANCELLED, LOST = "ok", "error", "cancelled", "lost"
 OUTCOMES = (OK, ERROR, CANCELLED, LOST)
@@ -57,20 +72,56 @@ class Process(_Json):
 
 
 @dataclass
+class Size(_Json):
+    """The workers that a burst is to have. ``number`` counts these orders, from 1."""
+
+    number: int
+    workers: int
+    processes: list[dict[str, Any]]
+    gpus: list[str] = field(default_factory=list)  # UUIDs of all that it has leased for them
+    why: str = ""  # it changes, for people
+
+
+@dataclass
+class Group(_Json):
+    """The workers that a burst has. ``number``: of the order that is carried out; ``gpus``: UUIDs of those that may be in use."""
+
+    number: int = 0
+    workers: int = 0
+    gpus: list[str] = field(default_factory=list)
+    commits: bool = False  # they can leave, and others go on
+    refused: int = 0  # number of the newest order that could not be carried out
+
+
+@dataclass
 class Plan(_Json):
     """What the agent of a burst is to run. ``owner_pid`` and ``owner_started`` name the kernel process whose end ends the burst; both
     None for a detached one."""
 
-    processes: list[dict[str, Any]]
+    size: dict[str, Any]  # a Size: the first
     env: dict[str, str]
     cwd: str
     owner_pid: int | None = None
     owner_started: int | None = None
     journal_bytes: int = 256 << 20  # of text, after which output is dropped and counted
     timeout: float | None = None  # seconds that it may run; None: no limit
-    gpus: list[str] = field(default_factory=list)  # UUIDs of those that it has leased
-    lock_dir: str | None = None  # where they are locked while it is on them; None: nobody else could be
+    restartable: bool = False  # without a commit it may begin anew
+    lock_dir: str | None = None  # where its GPUs are locked while it is on them; None: nobody else could be
     who: str = ""  # what others who find them locked are told
+
+
+def socket_name(number: int) -> str:
+    """Where the ranks of one group meet their agent: a file in the burst's folder."""
+    return f"agent.{number}.sock"
+
+
+def state_name(number: int) -> str:
+    """The file of what was saved for the ``number``-th time."""
+    return f"state.{number}"
+
+
+def state_number(name: str) -> int:
+    return int(name.rpartition(".")[2])
 
 
 def line(event: dict[str, Any]) -> bytes:

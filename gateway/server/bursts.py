@@ -95,10 +95,16 @@ class ResultHandler(BurstHandlerBase):
 
 
 class ScaleHandler(BurstHandlerBase):
+    """``{"workers": n}``: so many from now on, as far as there are GPUs; null: as many as there are GPUs for."""
+
     @rest
     async def post(self, which: str) -> None:
-        record = self.bursts.find(which)
-        raise BadRequest(f"The burst {record.name} has {record.workers} workers to its end: elastic bursts are not in this version.")
+        bursts, body = self.bursts, self.get_json_body()
+        record = bursts.find(which)
+        if not isinstance(body, dict) or "workers" not in body:
+            raise BadRequest('The body must be {"workers": n}, or null for as many as there are GPUs for.')
+        bursts.scale(record, body["workers"])
+        self.answer(bursts.shown(record), 202)
 
 
 default_handlers = [

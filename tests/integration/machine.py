@@ -86,9 +86,9 @@ class Machine:
             shutil.rmtree(self.root, ignore_errors=True)
 
 
-def until(holds: Callable[[], Any]) -> Any:
+def until(holds: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     """Wait for what other processes do; the patience is for a machine under load."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + seconds
     while not (value := holds()):
         assert time.monotonic() < end, "it never came"
         time.sleep(0.02)

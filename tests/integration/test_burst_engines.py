@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from tests.integration.machine import until
 
 needs_torch = pytest.mark.skipif(
     not (find_spec("torch") and find_spec("sklearn")), reason="needs torch and scikit-learn: pip install torch scikit-learn"
@@ -95,3 +99,54 @@ def test_a_cell_is_the_client_of_a_dask_cluster_of_its_own(browser):
     )
     assert (cell.status, cell.out) == ("ok", "tls 2\n"), cell
     assert browser.run("print(doubled)").out == "90\n"
+
+
+ELASTIC = """%%distributed -w 1:3 -g 0 --name digits
+import os, pathlib, time, torch
+import torch.distributed as dist
+from gateway import elastic
+from torch.nn.parallel import DistributedDataParallel
+here = pathlib.Path({folder!r})
+(here / f"rank{{RANK}}").write_text(str(os.getpid()))
+ddp = DistributedDataParallel(model)
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, Y), batch_size=128, shuffle=True)
+state = elastic.State(model=ddp, optimizer=optimizer, steps=[])
+for epoch in state.range("epoch", {epochs}):
+    for images, labels in state.shard("batch", loader):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(ddp(images), labels).backward()
+        optimizer.step()
+        state.steps.append((epoch, WORLD_SIZE))
+        time.sleep(0.02)
+        (here / f"step{{RANK}}").write_text(str(len(state.steps)))
+        state.commit()
+steps, last = state.steps, WORLD_SIZE
+"""
+
+
+def steps(folder, rank):
+    try:
+        return int((folder / f"step{rank}").read_text() or 0)
+    except FileNotFoundError:
+        return 0
+
+
+@needs_torch
+@pytest.mark.timeout(400)
+def test_a_model_is_trained_under_one_to_three_workers_of_which_one_is_killed_and_one_is_added(gateway, browser, tmp_path):
+    browser.run(f"%%cpu\n{DIGITS}", 200)
+    cell = browser.begin(ELASTIC.format(folder=str(tmp_path), epochs=150))
+    until(lambda: steps(tmp_path, 1) > 20, 120)
+    os.kill(int((tmp_path / "rank1").read_text()), signal.SIGKILL)
+    killed = steps(tmp_path, 0)
+    until(lambda: steps(tmp_path, 0) < killed, 120)
+    assert gateway.call("POST", "/api/bursts/digits/scale", json={"workers": 3}).ok
+    until(lambda: steps(tmp_path, 2) > 20, 120)
+    done = browser.finish(cell, seconds=300)
+    assert done.status == "ok", done
+    counted = eval(browser.run("%%cpu\nprint({world: sum(each == world for _, each in steps) for world in (1, 2, 3)})").out)
+    assert counted[3] > 20
+    rounds = {1: 15, 2: 8, 3: 5}  # of an epoch's fifteen batches
+    assert abs(sum(counted[world] / rounds[world] for world in rounds) - 150) < 1, "each epoch was gone through once"
+    assert float(browser.run("%%cpu\nprint(accuracy())").out) > 0.9

@@ -22,6 +22,7 @@ ENGINES: dict[str, Engine] = {
     "mpi": mpi.processes,
     "dask": dask.processes,
 }
+ELASTIC = ("none", "torch", "mpi")  # whose workers may be replaced by more or fewer that go on from their last commit
 ABSENT = {
     "ray": "Ray", "tf-ps": "TensorFlow's parameter server",
 }  # fmt: skip

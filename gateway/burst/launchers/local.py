@@ -14,7 +14,7 @@ from pathlib import Path
 from ...backends.local import supervisor_env
 from ...backends.processes import started
 from ...protocol import burst
-from ...protocol.burst import Plan
+from ...protocol.burst import Plan, Size
 
 _known: dict[int, subprocess.Popen[bytes]] = {}  # agents that are this process's children, to be reaped
 
@@ -29,6 +29,11 @@ def start(folder: Path, plan: Plan) -> None:
         )  # fmt: skip
     _known[process.pid] = process
     burst.write_json(folder / burst.AGENT, {"pid": process.pid, "started": started(process.pid)})
+
+
+def order(folder: Path, size: Size) -> None:
+    """Tell its agent of another size. Raises ``OSError``."""
+    burst.write_json(folder / burst.SIZE, size.to_json())
 
 
 def alive(folder: Path) -> bool:

@@ -40,6 +40,8 @@ class Following:
     _since: int = 0
     _rest: str = ""
     _doing: str = "starting"
+    _running: str = ""
+    _step: str = ""  # how far its loops are, where it says so
     _failure: Optional[dict[str, Any]] = None
 
     def follow(self, until: float = float("inf")) -> Optional[Ended]:
@@ -87,7 +89,11 @@ class Following:
 
     def _note(self, event: dict[str, Any]) -> None:
         if event["t"] == burst.STATE:
-            self._doing = f"{event['running']}/{event['of']} running"
+            self._running = f"{event['running']}/{event['of']} running"
+            self._doing = " · ".join(filter(None, (self._running, self._step)))
+        elif event["t"] == burst.STEP:
+            self._step = event["text"]
+            self._doing = " · ".join(filter(None, (self._running, self._step)))
         elif event["t"] == burst.WAITS:
             self._doing = event["text"]
         elif event["t"] == burst.FAILED and self._failure is None:

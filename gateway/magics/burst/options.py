@@ -13,12 +13,14 @@ from typing import Any, Optional
 
 from ...protocol.durations import read_duration
 
-_ABSENT = {  # words of other launchers and of elastic bursts
+_ABSENT = {  # words of other launchers
     "--image": "workers in pods are", "--pip": "installing packages for workers is", "--queue": "workers in pods are",
-    "--on-demand": "workers in pods are", "--compress": "gradient compression is", "--save-every": "elastic bursts are",
-    "--restartable": "elastic bursts are", "--procs": "several processes for each worker are", "--ps": "parameter servers are",
-    "--role": "roles are",
+    "--on-demand": "workers in pods are", "--compress": "gradient compression is", "--procs": "several processes for each worker are",
+    "--ps": "parameter servers are", "--role": "roles are",
 }  # fmt: skip
+
+
+SAVE_EVERY = 300.0  # seconds between two saves of an elastic.State, beside those that a change of size needs
 
 
 class Usage(Exception):
@@ -27,9 +29,10 @@ class Usage(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """``give_back``, ``show``: numbers of ranks, None: all of them."""
+    """``workers``: at least; ``most``: at most. ``give_back``, ``show``: numbers of ranks, None: all of them. ``save_every``: seconds."""
 
     workers: int
+    most: int
     engine: str
     gpus: Optional[int] = None  # of each worker; None: one if the cell uses them and there are enough
     name: Optional[str] = None
@@ -41,7 +44,13 @@ class Options:
     init: bool = True
     detach: bool = False
     timeout: Optional[float] = None
+    save_every: float = SAVE_EVERY
+    restartable: bool = False
     dry_run: bool = False
+
+    @property
+    def elastic(self) -> bool:
+        return self.most > self.workers
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,6 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-init", dest="init", action="store_false")
     parser.add_argument("--detach", action="store_true")
     parser.add_argument("--timeout")
+    parser.add_argument("--save-every")
+    parser.add_argument("--restartable", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--name")
     return parser
@@ -79,18 +90,14 @@ def read(line: str) -> Options:
         if what:
             raise Usage(f"{word.partition('=')[0]}: {what} not in this version")
     found = _parser().parse_args(words)
-    workers = _workers(found.workers)
+    workers, most = _workers(found.workers)
     engine = found.engine or ("torch" if importlib.util.find_spec("torch") else "none")
-    timeout = None
-    if found.timeout is not None:
-        timeout = read_duration(found.timeout)
-        if not timeout:
-            raise Usage(f"--timeout needs a time such as 90s, 30m or 2h, not {found.timeout!r}")
     show = found.show if found.show is not None else ("all" if engine == "none" else "0")
     return Options(
-        workers=workers, engine=engine, gpus=_gpus(found.gpus), name=found.name, take=found.take, take_nothing=found.take_nothing,
-        out=found.out, give_back=_ranks("--ranks", found.ranks, workers), show=_ranks("--show", show, workers), init=found.init,
-        detach=found.detach, timeout=timeout, dry_run=found.dry_run,
+        workers=workers, most=most, engine=engine, gpus=_gpus(found.gpus), name=found.name, take=found.take,
+        take_nothing=found.take_nothing, out=found.out, give_back=_ranks("--ranks", found.ranks, workers),
+        show=_ranks("--show", show, most), init=found.init, detach=found.detach, timeout=_duration("--timeout", found.timeout),
+        save_every=_duration("--save-every", found.save_every) or SAVE_EVERY, restartable=found.restartable, dry_run=found.dry_run,
     )  # fmt: skip
 
 
@@ -102,12 +109,22 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _workers(text: str) -> int:
-    if ":" in text:
-        raise Usage(f"-w {text}: elastic bursts are not in this version; give one number, as in -w {text.partition(':')[0] or 2}")
-    if not (text.isascii() and text.isdigit()) or not int(text):
-        raise Usage(f"-w needs a number of workers, 1 or more, not {text!r}")
-    return int(text)
+def _workers(text: str) -> tuple[int, int]:
+    """At least and at most."""
+    least, colon, most = text.partition(":")
+    words = (least, most) if colon else (least,)
+    if not all(word.isascii() and word.isdigit() and len(word) < 8 and int(word) for word in words):
+        raise Usage(f"-w needs a number of workers, 1 or more, or two as in -w 2:8, not {text!r}")
+    if int(words[-1]) < int(least):
+        raise Usage(f"-w {text}: the least comes first, as in -w {most}:{least}")
+    return int(least), int(words[-1])
+
+
+def _duration(option: str, text: Optional[str]) -> Optional[float]:
+    seconds = None if text is None else read_duration(text)
+    if text is not None and not seconds:
+        raise Usage(f"{option} needs a time such as 90s, 30m or 2h, not {text!r}")
+    return seconds
 
 
 def _gpus(text: Optional[str]) -> Optional[int]:
@@ -124,5 +141,5 @@ def _ranks(option: str, text: str, workers: int) -> Optional[tuple[int, ...]]:
         raise Usage(f"{option} needs numbers of ranks, as in {option} 0,3, or {option} all; not {text!r}")
     ranks = tuple(sorted({int(word) for word in words}))
     if ranks[-1] >= workers:
-        raise Usage(f"{option} {text}: there are {workers} workers, so the last rank is {workers - 1}")
+        raise Usage(f"{option} {text}: of {workers} workers the last is rank {workers - 1}")
     return ranks

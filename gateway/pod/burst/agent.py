@@ -1,7 +1,8 @@
-"""The agent of one burst on one machine: ``python -m gateway.pod.burst.agent FOLDER`` starts its processes, and ends them all.
+"""The agent of one burst on one machine: ``python -m gateway.pod.burst.agent FOLDER`` starts its workers, and ends them all.
 
-It outlives the gateway and writes everything into the burst's folder. SIGINT or SIGTERM cancel the burst. It must never leave a
-process of the burst behind, and never end without saying in the journal why.
+It outlives the gateway and writes everything into the burst's folder. SIGINT or SIGTERM cancel the burst. When its size changes, other
+workers are made ready beside those that run, and go on from their last commit. It must never leave a process of the burst behind, and never
+end without saying in the journal why.
 """
 
 from __future__ import annotations
@@ -15,18 +16,16 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ...protocol import burst
-from ...protocol.burst import Plan, Process
-from .. import leftovers
-from ..child import Child, last_words, started
+from ...protocol.burst import Plan, Size
+from ..child import started
 from ..possession import Possession
+from .group import LAST_WORD, Group
 from .journal import Journal
-from .meeting import Meeting, Rank
+from .meeting import Rank
 
-LOOK = 0.1  # seconds between two looks at clocks and exit codes
-# After how many seconds an end takes which signal to whom: ranks clean up first, what holds them together goes after.
-STEPS = ((0.0, signal.SIGINT), (0.7, signal.SIGTERM), (1.3, signal.SIGKILL))
-LAST_WORD = 0.3  # seconds for what a process said before it ended to arrive
-LINGER = 5.0  # seconds for processes to end by themselves after their cells have
+LOOK = 0.1  # seconds between two looks at clocks, exit codes and the size that is wanted
+STEP_SECONDS = 5.0  # between two words in the journal on how far the loops are
+MOST_LOSSES = 3  # of workers, without a commit in between
 
 
 class Agent:
@@ -34,141 +33,230 @@ class Agent:
         self._folder, self._plan = folder, plan
         self._journal = Journal(folder / burst.JOURNAL, plan.journal_bytes)
         self._selector = selectors.DefaultSelector()
-        self._meeting = Meeting(folder / burst.SOCKET, self._selector, self._journal, self._heard)
-        self._due: list[Process] = [Process.from_json(raw) for raw in plan.processes]
-        self._world = sum(process.ranks for process in self._due)
-        self._children: list[tuple[Process, Child]] = []
-        self._began = time.monotonic()
-        self._outcome: Optional[tuple[str, str]] = None
-        self._ended_at = 0.0  # when the end began
-        self._steps = list(STEPS)
-        self._done_at: Optional[float] = None  # when the last rank was through with the cell
         self._possession = Possession(plan.lock_dir, plan.who)
-        self._suspect_at: Optional[float] = None  # since when something has ended that should not have
+        self._began = time.monotonic()
+        self._groups = 0  # how many there have been
+        self._now: Group
+        self._next: Optional[Group] = None  # made ready to go on
+        self._outcome: Optional[tuple[str, str]] = None
+        self._cancelled = ""
+        self._commits = False  # workers can leave, and others go on
+        self._restarts = False  # what is left of the group ends, and another goes on
+        self._saved: Optional[str] = None  # the file to go on from
+        self._saved_where = ""
+        self._began_from: Optional[str] = None  # the one that the group has gone on from
+        self._losses = 0
+        self._failed_at: Optional[float] = None
+        self._refused = 0
+        self._step_at = float("-inf")
 
     def cancel(self, message: str) -> None:
-        """End all; what ranks say after it is no news."""
-        self._end(burst.CANCELLED, message)
+        """End all, soon; what ranks say after it is no news. May be called in the middle of anything."""
+        self._cancelled = message
 
     def run(self) -> None:
         """Until every process is gone."""
-        taken = self._possession.take(self._plan.gpus)
+        first: Size = Size.from_json(self._plan.size)
+        taken = self._possession.take(first.gpus)
         if taken:
             self._journal.end(burst.ERROR, f"{taken}. Run the cell again.")
             return
-        self._start_those_due()
-        while any(child.poll() is None for _, child in self._children):
+        self._now = self._group(first)
+        self._now.start(None)
+        self._write_group()
+        while self._outcome is None or not all(group.over for group in self._both):
             self._turn()
-        for _, child in self._children:
-            child.sweep()
-        self._meeting.kill_all()
-        for _, child in self._children[:1]:  # the mark is on all that any of them has started
-            leftovers.end(child.pid, f"{burst.SOCKET_VARIABLE}={self._folder / burst.SOCKET}")
-        while ready := self._selector.select(0):  # what they have said last
-            for key, _ in ready:
-                key.data()
-        self._meeting.close()
+        for group in self._both:
+            group.clear()
+        self._listen(0)  # what they have said last
+        for group in self._both:
+            group.close()
         self._possession.leave()
-        outcome, message = self._outcome or self._judge()
+        outcome, message = self._outcome
         self._journal.end(outcome, message)
 
     # inside
 
-    def _start_those_due(self) -> None:
-        """In their order, each once what it needs is there."""
-        while self._due and self._outcome is None and (not self._due[0].after or (self._folder / self._due[0].after).exists()):
-            process = self._due.pop(0)
-            env = {**self._plan.env, **process.env, burst.SOCKET_VARIABLE: str(self._folder / burst.SOCKET)}
-            try:
-                child = Child(process.argv, env, self._plan.cwd, self._folder / f"process.{len(self._children)}.log")
-            except OSError as exc:
-                self._end(burst.ERROR, f"{process.argv[0]} can't be started: {exc.strerror or exc}.")
-                return
-            self._children.append((process, child))
-
     @property
-    def _all_through(self) -> bool:
-        """Every rank has come and is through with its cell."""
-        return self._meeting.all_done and len(self._meeting.ranks) >= self._world
+    def _both(self) -> list[Group]:
+        return [self._now] if self._next is None else [self._now, self._next]
 
-    @property
-    def _all_ran(self) -> bool:
-        """And their processes have ended, however: what they have to give is here."""
-        return self._all_through and not any(process.ranks and child.poll() is None for process, child in self._children)
+    def _group(self, size: Size) -> Group:
+        self._groups += 1
+        group = Group(self._folder, self._groups, size, self._plan, self._selector, self._journal, self._heard)
+        group.turn(time.monotonic())
+        return group
+
+    def _listen(self, seconds: float) -> None:
+        while ready := self._selector.select(seconds):
+            for key, _ in ready:
+                key.data()
+            seconds = 0
 
     def _turn(self) -> None:
         for key, _ in self._selector.select(LOOK):
             key.data()
         now = time.monotonic()
+        for group in self._both:
+            group.turn(now)
         if self._outcome is not None:
-            self._carry_on_ending(now)
             return
-        self._start_those_due()
-        if self._all_ran or (self._done_at is not None and now - self._done_at > LINGER):
-            self._end(burst.OK, "")
+        if self._cancelled:
+            self._end(burst.CANCELLED, self._cancelled)
         elif self._plan.timeout is not None and now - self._began > self._plan.timeout:
             self._end(burst.ERROR, f"It ran for {self._plan.timeout:g} seconds, as long as --timeout lets it.")
         elif self._plan.owner_pid is not None and started(self._plan.owner_pid) != self._plan.owner_started:
-            self.cancel("The kernel that asked for it has ended or was restarted.")
-        elif not self._why():
-            self._suspect_at = None
-        elif self._suspect_at is None:
-            self._suspect_at = now
-        elif now - self._suspect_at > LAST_WORD:
-            self._end(burst.ERROR, self._why())
+            self._end(burst.CANCELLED, "The kernel that asked for it has ended or was restarted.")
+        elif self._restarts:
+            self._take_over()
+        elif self._now.failed is not None:
+            self._judge(now)
+        elif self._now.left:
+            if self._now.through(now):
+                self._now.end(at_once=True)
+                self._restarts = True
+        elif self._now.through(now):
+            self._end(burst.OK, "")
+        elif trouble := self._now.trouble(now):
+            self._lost(trouble)
+        else:
+            self._look_at_size(now)
 
-    def _why(self) -> str:
-        """What has ended before its time, as far as it is known; "" where nothing has."""
-        for at, (process, child) in enumerate(self._children):
-            code = child.poll()
-            through = process.ranks and (self._all_through or self._meeting.is_through(child.pid))
-            if code is not None and not through:
-                return self._obituary(process, self._folder / f"process.{at}.log", code)
-        silent = next((rank for rank in self._meeting.ranks.values() if rank.gone and not rank.through), None)
-        if silent is not None:
-            return f"Rank {silent.number} (process {silent.pid}) ended before its cell was through: it was killed, or the cell has exited."
-        return ""
+    # a group is through, or has failed
 
-    def _heard(self, rank: Rank, event: dict[str, Any]) -> None:
+    def _judge(self, now: float) -> None:
+        """A cell has failed: by itself, or because another rank is gone?"""
+        assert self._now.failed is not None
+        self._failed_at = self._failed_at or now
+        if self._can_go_on and now - self._failed_at < LAST_WORD and not self._now.missing():
+            return
+        if self._can_go_on and self._now.missing():
+            self._lost(self._now.trouble(now) or "A rank has ended before its cell was through.")
+            return
+        rank, event = self._now.failed
+        self._journal.add(burst.FAILED, rank=rank, **event)
+        self._end(burst.ERROR, f"Rank {rank} failed: {event.get('name')}")
+
+    @property
+    def _can_go_on(self) -> bool:
+        return self._commits or self._plan.restartable
+
+    def _lost(self, why: str) -> None:
+        self._losses += 1
+        if not self._can_go_on:
+            self._end(burst.ERROR, why)
+        elif self._losses > MOST_LOSSES:
+            self._end(burst.ERROR, f"Workers were lost {self._losses} times, and no commit came in between. {why}")
+        else:
+            whence = f"from its last save ({self._saved_where or 'before any loop'})" if self._saved else "from the beginning"
+            self._note(f"{why.splitlines()[0]} Other workers go on {whence}.")
+            self._now.end(at_once=True)
+            self._restarts = True
+
+    def _take_over(self) -> None:
+        """The group has left, or is lost: once it is gone, its successor begins."""
+        if not self._now.over:
+            return
+        left, size = self._now.left, self._now.size
+        self._now.clear()
+        self._listen(0)
+        self._now.close()
+        self._now, self._next = self._next or self._group(size), None
+        self._restarts, self._failed_at = False, None
+        gpus = self._now.size.gpus
+        self._possession.keep_only(gpus)
+        taken = self._possession.take(gpus)
+        if taken:
+            self._end(burst.ERROR, f"{taken}. Run the cell again.")
+            return
+        if left:
+            self._losses = 0
+        self._began_from, before = self._saved, self._began_from
+        self._forget(before)
+        self._now.start(self._saved)
+        self._write_group()
+
+    # its size
+
+    def _look_at_size(self, now: float) -> None:
+        """Is another wanted, and how far is the way there?"""
+        if self._next is None:
+            wanted = self._wanted()
+            if wanted is not None and self._can_go_on:
+                self._note(f"{self._now.size.workers} → {wanted.workers} workers: {wanted.why}")
+                self._next = self._group(wanted)
+        elif trouble := self._next.trouble(now):
+            self._give_up(f"The number of workers stays at {self._now.size.workers}. {trouble}", now)
+        elif self._next.ready:
+            if self._commits:
+                self._now.leave(now)
+            else:  # it may begin anew
+                self._now.end(at_once=True)
+                self._restarts = True
+
+    def _wanted(self) -> Optional[Size]:
+        try:
+            size: Size = Size.from_json(burst.read_json(self._folder / burst.SIZE))
+        except (OSError, ValueError, TypeError):
+            return None
+        return size if size.number > max(self._now.size.number, self._refused) else None
+
+    def _give_up(self, why: str, now: float) -> None:
+        assert self._next is not None
+        self._now.stay(now)
+        self._refused = self._next.size.number
+        self._note(why)
+        self._next.end(at_once=True)
+        self._next.clear()
+        self._next.close()
+        self._next = None
+        self._write_group()
+
+    def _write_group(self) -> None:
+        size = self._now.size
+        burst.write_json(
+            self._folder / burst.GROUP, burst.Group(size.number, size.workers, size.gpus, self._can_go_on, self._refused).to_json()
+        )
+
+    # what ranks say
+
+    def _heard(self, group: Group, rank: Rank, event: dict[str, Any]) -> None:
+        if group is not self._now or self._restarts:
+            return
         kind = event.pop("t")
-        if kind == "hello":
-            self._journal.add(burst.STATE, running=len(self._meeting.ranks), of=self._world)
-        elif kind == "done":
-            if self._all_through:
-                self._done_at = time.monotonic()
-        elif kind == burst.FAILED and self._outcome is None:
-            self._journal.add(burst.FAILED, rank=rank.number, **event)
-            self._end(burst.ERROR, f"Rank {rank.number} failed: {event.get('name')}")
-        elif kind in (burst.SHOW, burst.NOTE):
+        if kind == burst.COMMITS:
+            self._losses = 0
+            if not self._commits:
+                self._commits = True
+                self._write_group()
+        elif kind == burst.SAVED:
+            before, self._saved, self._saved_where = self._saved, str(event["file"]), str(event["text"])
+            self._step(self._saved_where, always=True)
+            self._forget(before)
+        elif kind == burst.STEP:
+            self._step(str(event["text"]))
+        else:
             self._journal.add(kind, rank=rank.number, **event)
+
+    def _forget(self, state: Optional[str]) -> None:
+        """What nobody goes on from, nor still reads."""
+        if state is not None and state not in (self._saved, self._began_from):
+            (self._folder / state).unlink(missing_ok=True)
+
+    def _step(self, text: str, always: bool = False) -> None:
+        now = time.monotonic()
+        if text and (always or now - self._step_at > STEP_SECONDS):
+            self._step_at = now
+            self._journal.add(burst.STEP, text=text)
+
+    def _note(self, text: str) -> None:
+        self._journal.add(burst.NOTE, text=text)
 
     def _end(self, outcome: str, message: str) -> None:
         if self._outcome is None:
-            self._outcome, self._ended_at = (outcome, message), time.monotonic()
-            self._carry_on_ending(self._ended_at)
-
-    def _carry_on_ending(self, now: float) -> None:
-        while self._steps and now - self._ended_at >= self._steps[0][0]:
-            _, signum = self._steps.pop(0)
-            self._meeting.signal(signum)
-            if signum != signal.SIGINT:  # whatever holds the ranks together would end them harder than we do
-                for _, child in self._children:
-                    child.signal(signum)
-
-    def _judge(self) -> tuple[str, str]:
-        """Every process has ended and nobody has said why."""
-        if self._all_ran:
-            return burst.OK, ""
-        return burst.ERROR, self._why() or f"Only {len(self._meeting.ranks)} of {self._world} ranks ran their cell to its end."
-
-    def _obituary(self, process: Process, log: Path, code: int) -> str:
-        if code < 0:
-            hint = ": is the machine out of memory?" if code == -signal.SIGKILL else ""
-            said = f"The process of {process.name} was killed by {signal.Signals(-code).name}{hint}"
-        else:
-            said = f"The process of {process.name} ended with exit code {code} before its cell was through"
-        words = last_words(log)
-        return f"{said}. Its last words:\n{words}" if words else f"{said}."
+            self._outcome = outcome, message
+            for group in self._both:
+                group.end(at_once=group is self._next)
 
 
 def main(argv: list[str]) -> int:

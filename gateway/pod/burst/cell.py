@@ -5,23 +5,40 @@ It must never run the user's code before the agent can see and end this process.
 
 from __future__ import annotations
 
+import importlib
+import math
 import os
 import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from ...protocol import burst
 from ...protocol.errors import ElasticError
+from ...protocol.transfer.blobs import header_of
+from ..elastic.member import Left, Member, join
 from ..rank import Arena, load
+from .process_group import make as make_process_group
+from .process_group import uses_torch
 
 if TYPE_CHECKING:
     from .worker import Line
 
 
-def run(folder: Path, place: dict[str, int], line: Line) -> int:
-    """0: the cell has run; 1: it has failed, and the agent knows how. ``place``: RANK, WORLD_SIZE and LOCAL_RANK."""
+def prepare(folder: Path) -> None:
+    """What takes time and touches neither the user's code nor a GPU, while the workers before us may still run."""
+    try:
+        header = header_of(burst.read_buffers(folder / burst.CAPSULE))
+        if uses_torch(header["source"]["text"]):
+            importlib.import_module("torch")
+    except (ImportError, ElasticError, OSError, ValueError, KeyError):
+        pass  # whoever needs it will say so
+
+
+def run(folder: Path, place: dict[str, int], line: Line, state: Optional[str]) -> int:
+    """0: the cell has run, or left; 1: it has failed, and the agent knows how. ``place``: RANK, WORLD_SIZE and LOCAL_RANK. ``state``: the
+    file that this group goes on from."""
     rank = place["RANK"]
 
     def show(data: dict[str, Any], metadata: dict[str, Any]) -> None:
@@ -33,9 +50,8 @@ def run(folder: Path, place: dict[str, int], line: Line) -> int:
         arena = _arena(folder / burst.CAPSULE)
         cell = load(arena.private, arena=arena, local_rank=place["LOCAL_RANK"])
         if request.get("init"):
-            from .process_group import prepare
-
-            prepare(cell.source.text)
+            make_process_group(cell.source.text)
+        join(Member(line, folder, state, rank, place["WORLD_SIZE"], float(request.get("save_every", math.inf))))
         signal.signal(signal.SIGINT, signal.default_int_handler)
         failed = cell.run(place, show)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is under way now is brought to its end
@@ -45,12 +61,16 @@ def run(folder: Path, place: dict[str, int], line: Line) -> int:
         give_back = request.get("give_back")
         if give_back is None or rank in give_back:
             burst.write_buffers(folder / burst.RESULTS / str(rank), cell.give_back(request.get("out")))
+    except Left:
+        flush()
+        line.say(burst.LEFT)
+        return 0
     except ElasticError as exc:
         return _fail(line, str(exc), "", raised=False)
     except Exception as exc:  # ours, or what a result's own code raises
         return _fail(line, f"{type(exc).__name__}: {exc}", traceback.format_exc(), raised=False)
     flush()
-    line.say("done")
+    line.say(burst.DONE)
     return 0
 
 

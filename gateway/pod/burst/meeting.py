@@ -13,11 +13,13 @@ import signal
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Optional, Union
 
+from ...protocol import burst
 from .journal import Journal
 
 CHUNK = 1 << 16
+Each = Union[socket.socket, int]  # what a selector listens to: Python 3.9 needs the long word
 PIPE_CHUNKS = 20  # as much as a pipe can hold, and more
 
 
@@ -27,7 +29,9 @@ class Rank:
 
     number: int
     pid: int
+    line: Optional[socket.socket] = None
     through: bool = False  # its cell is: it has said so, or how it failed
+    left: bool = False  # it is through, and another group goes on
     gone: bool = False
     pipes: dict[int, tuple[str, Any]] = field(default_factory=dict)  # descriptor: name of the stream, decoder
 
@@ -40,12 +44,13 @@ class Meeting:
     ) -> None:
         self._selector, self._journal, self._heard = selector, journal, heard
         self.ranks: dict[int, Rank] = {}
+        self._open: set[Each] = set()  # what the selector has of us
         self._listener = socket.socket(socket.AF_UNIX)
         self._path = path
         self._listener.bind(str(path))
         self._listener.listen(128)
         self._listener.setblocking(False)
-        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._listen_to(self._listener, self._accept)
 
     @property
     def all_done(self) -> bool:
@@ -67,9 +72,18 @@ class Meeting:
         for rank in self.ranks.values():
             _signal(rank.pid, signal.SIGKILL)
 
+    def say(self, rank: Rank, kind: str, **fields: Any) -> None:
+        """A word to one rank; no error where it has just ended."""
+        if rank.line is not None and not rank.gone:
+            try:
+                rank.line.send(json.dumps({"t": kind, **fields}).encode() + b"\n")
+            except OSError:
+                pass
+
     def close(self) -> None:
-        self._selector.unregister(self._listener)
-        self._listener.close()
+        """After the end of all ranks. What still holds one of their pipes is heard no more."""
+        for each in list(self._open):
+            self._close(each)
         self._path.unlink()
 
     # inside
@@ -80,27 +94,35 @@ class Meeting:
         except OSError:
             return
         caller.setblocking(False)
-        self._selector.register(caller, selectors.EVENT_READ, lambda: self._greet(caller))
+        self._listen_to(caller, lambda: self._greet(caller))
+
+    def _listen_to(self, each: Each, ready: Callable[[], Any]) -> None:
+        self._open.add(each)
+        self._selector.register(each, selectors.EVENT_READ, ready)
+
+    def _close(self, each: Each) -> None:
+        self._open.discard(each)
+        self._selector.unregister(each)
+        os.close(each) if isinstance(each, int) else each.close()
 
     def _greet(self, caller: socket.socket) -> None:
         """A hello and two pipes."""
-        self._selector.unregister(caller)
         try:
             data, descriptors, _, _ = socket.recv_fds(caller, CHUNK, 2)
             first, _, rest = data.partition(b"\n")
             hello = json.loads(first)
-            rank = Rank(int(hello["rank"]), int(hello["pid"]))
+            rank = Rank(int(hello["rank"]), int(hello["pid"]), caller)
         except (OSError, ValueError, KeyError, TypeError):
-            caller.close()
+            self._close(caller)
             return
         for name, descriptor in zip(("stdout", "stderr"), descriptors):
             os.set_blocking(descriptor, False)
             rank.pipes[descriptor] = name, codecs.getincrementaldecoder("utf-8")("replace")
-            self._selector.register(descriptor, selectors.EVENT_READ, lambda d=descriptor: self._print(rank, d))  # type: ignore[misc]
+            self._listen_to(descriptor, lambda d=descriptor: self._print(rank, d))  # type: ignore[misc]
         self.ranks[rank.number] = rank
         buffer = bytearray()
-        self._selector.register(caller, selectors.EVENT_READ, lambda: self._read(rank, caller, buffer))
-        self._heard(rank, {"t": "hello"})
+        self._selector.modify(caller, selectors.EVENT_READ, lambda: self._read(rank, caller, buffer))
+        self._heard(rank, {"t": burst.HELLO})
         self._listen(rank, buffer, rest)  # a quick rank has said more by now
 
     def _read(self, rank: Rank, caller: socket.socket, buffer: bytearray) -> None:
@@ -112,8 +134,7 @@ class Meeting:
             chunk = b""
         if not chunk:
             rank.gone = True
-            self._selector.unregister(caller)
-            caller.close()
+            self._close(caller)
             return
         self._listen(rank, buffer, chunk)
 
@@ -130,8 +151,8 @@ class Meeting:
             except (ValueError, KeyError, TypeError):
                 continue
             self._print_all(rank)
-            if kind in ("done", "failed"):
-                rank.through = True
+            if kind in (burst.DONE, burst.FAILED, burst.LEFT):
+                rank.through, rank.left = True, kind == burst.LEFT
             self._heard(rank, event)
 
     def _print_all(self, rank: Rank) -> None:
@@ -155,8 +176,7 @@ class Meeting:
             self._journal.output(rank.number, name, text)
         if not chunk:
             del rank.pipes[descriptor]
-            self._selector.unregister(descriptor)
-            os.close(descriptor)
+            self._close(descriptor)
         return bool(chunk)
 
 

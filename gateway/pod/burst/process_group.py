@@ -12,22 +12,27 @@ from typing import Any
 _USES = re.compile(r"\btorch\b")
 
 
-def prepare(text: str) -> None:
+def uses_torch(text: str) -> bool:
+    """Whether the cell itself may."""
+    return bool(_USES.search(text))
+
+
+def make(text: str) -> None:
     """``text``: the cell. Called in each rank, before the cell runs."""
-    if "torch" not in sys.modules and not _USES.search(text):
+    if "torch" not in sys.modules and not uses_torch(text):
         return
     import torch
     import torch.distributed as dist
 
     if not dist.is_available() or dist.is_initialized():
         return
-    make = dist.init_process_group
+    init = dist.init_process_group
 
     def anew(*args: Any, **kwargs: Any) -> None:
         """The cell's own wish counts; it is the same in all ranks."""
-        dist.init_process_group = make
+        dist.init_process_group = init
         dist.destroy_process_group()
-        make(*args, **kwargs)
+        init(*args, **kwargs)
 
-    make("nccl" if torch.cuda.is_available() else "gloo")
+    init("nccl" if torch.cuda.is_available() else "gloo")
     dist.init_process_group = anew

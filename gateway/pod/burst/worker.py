@@ -1,7 +1,7 @@
 """One rank of a burst: ``python -m gateway.pod.burst.worker`` runs the cell and tells its agent what became of it.
 
 Which rank it is stands in the environment, as the engine that started it has put it there. All that it or its children print goes to
-the agent through pipes of its own. It must never start anything before the agent knows its process, nor outlive its parent.
+the agent through pipes of its own. It must never start anything before the agent knows its process and says so, nor outlive its parent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ...protocol import burst
 
@@ -32,8 +32,9 @@ class Line:
     def __init__(self, path: str, rank: int) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(path)
+        self._heard = b""
         pipes = [os.pipe(), os.pipe()]
-        hello = json.dumps({"t": "hello", "rank": rank, "pid": os.getpid()}).encode() + b"\n"
+        hello = json.dumps({"t": burst.HELLO, "rank": rank, "pid": os.getpid()}).encode() + b"\n"
         socket.send_fds(self._socket, [hello], [reader for reader, _ in pipes])
         for (reader, writer), descriptor in zip(pipes, (1, 2)):
             os.dup2(writer, descriptor)
@@ -45,6 +46,19 @@ class Line:
     def say(self, kind: str, **fields: Any) -> None:
         """An event; what is bytes elsewhere lies in a file."""
         self._socket.sendall(json.dumps({"t": kind, **fields}).encode() + b"\n")
+
+    def hear(self, wait: bool) -> Optional[dict[str, Any]]:
+        """The agent's next word; None where there is none yet and ``wait`` is false, or will be none any more."""
+        while b"\n" not in self._heard:
+            try:
+                chunk = self._socket.recv(1 << 12, 0 if wait else socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return None
+            if not chunk:
+                return None
+            self._heard += chunk
+        line, _, self._heard = self._heard.partition(b"\n")
+        return json.loads(line)  # type: ignore[no-any-return]
 
 
 def main() -> int:
@@ -63,10 +77,12 @@ def main() -> int:
     except (OSError, AttributeError):
         pass  # not Linux: the agent has to find us
     line = Line(path, place["RANK"])
-    # 2. run the cell; what its end prints goes out as ever
-    from .cell import run
+    # 2. once it is our turn, run the cell; what its end prints goes out as ever
+    from .cell import prepare, run
 
-    return run(Path(path).parent, place, line)
+    prepare(Path(path).parent)
+    word = line.hear(wait=True)
+    return 1 if word is None else run(Path(path).parent, place, line, word.get("state"))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from ...protocol.transfer.loader import Loader
 from ...protocol.transfer.pickler import Pickler
 from ...protocol.transfer.source import Source, remember, texts
 from ...protocol.transfer.watch import Watch, reach
+from ..elastic.member import Left
 from .display import Display, Show
 from .returning import Frame, pack, pickler_with
 from .running import execute, find_device
@@ -103,7 +104,7 @@ class Cell:
         return self._device
 
     def run(self, names: dict[str, Any], show: Optional[Show] = None) -> Optional[Failed]:
-        """Runs the cell with ``names`` added to its own; None if it went well.
+        """Runs the cell with ``names`` added to its own; None if it went well. Raises ``Left`` where it goes on in another group.
 
         ``show(data, metadata)`` gets what it displays, as MIME bundles; without it their text is printed.
         """
@@ -116,6 +117,8 @@ class Cell:
             self.namespace.update(self._injected)
             self._display.prepare(self.source.text)
             execute(statements, last, self.namespace, self._display)
+        except Left:
+            raise
         except SystemExit as exc:
             return None if exc.code in (None, 0) else self._failed(exc)
         except BaseException as exc:

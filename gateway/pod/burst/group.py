@@ -1,0 +1,220 @@
+"""One set of workers: its processes and ranks, from their start to the end of the last.
+
+A burst has one of them, or one after the other when its size changes. It must never leave a process behind, nor decide what becomes of
+the burst.
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Optional
+
+from ...protocol import burst
+from ...protocol.burst import Plan, Process, Size
+from .. import leftovers
+from ..child import Child, last_words
+from .journal import Journal
+from .leaving import Answer, Leaving
+from .meeting import Meeting, Rank
+
+# After how many seconds an end takes which signal to whom: ranks clean up first, what holds them together goes after.
+STEPS = ((0.0, signal.SIGINT), (0.7, signal.SIGTERM), (1.3, signal.SIGKILL))
+AT_ONCE = ((0.0, signal.SIGKILL),)
+LAST_WORD = 0.3  # seconds for what a process said before it ended to arrive
+LINGER = 5.0  # seconds for processes to end by themselves after their cells have
+OURS = frozenset({burst.SHOW, burst.NOTE, burst.STEP, burst.SAVED, burst.COMMITS})  # words for whoever has started the group
+
+
+class Group:
+    """``number`` tells it from others of its burst. ``heard(group, rank, event)`` is called for the words of its ranks that are news."""
+
+    def __init__(
+        self, folder: Path, number: int, size: Size, plan: Plan, selector: selectors.BaseSelector, journal: Journal,
+        heard: Callable[[Group, Rank, dict[str, Any]], None],
+    ) -> None:  # fmt: skip
+        self.size = size
+        self.failed: Optional[tuple[int, dict[str, Any]]] = None  # rank and words of the first whose cell has failed
+        self._folder, self._number, self._plan, self._journal, self._heard = folder, number, plan, journal, heard
+        self._due = [Process.from_json(raw) for raw in size.processes]
+        self.world = sum(process.ranks for process in self._due)
+        self._socket = folder / burst.socket_name(number)
+        self.meeting = Meeting(self._socket, selector, journal, self._word)
+        self._leaving = Leaving(self.world)
+        self._children: list[tuple[Process, Path, Child]] = []
+        self._go: Optional[dict[str, Any]] = None
+        self._unstartable = ""  # why one of its processes could not even be started
+        self._through_at: Optional[float] = None  # when the last rank was through with the cell
+        self._suspect_at: Optional[float] = None  # since when something has ended that should not have
+        self._steps: list[tuple[float, signal.Signals]] = []  # of an end, those that are to come
+        self._ended_at: Optional[float] = None  # when the end began
+
+    # how far it is
+
+    @property
+    def ready(self) -> bool:
+        """Every rank has come."""
+        return len(self.meeting.ranks) >= self.world
+
+    @property
+    def left(self) -> bool:
+        """Its ranks have left their cell to another group."""
+        return self._all_through and any(rank.left for rank in self.meeting.ranks.values())
+
+    @property
+    def over(self) -> bool:
+        """None of its processes runs."""
+        return all(child.poll() is not None for _, _, child in self._children)
+
+    def through(self, now: float) -> bool:
+        """Its cells are, and what they have to give is here: their processes have ended too, however, or had the time to."""
+        if self._through_at is not None and now - self._through_at > LINGER:
+            return True
+        return self._all_through and not any(process.ranks and child.poll() is None for process, _, child in self._children)
+
+    def trouble(self, now: float) -> str:
+        """What has ended before its time, once there was time for last words; "" where nothing has."""
+        why = self._why()
+        if not why:
+            self._suspect_at = None
+            return ""
+        if self._suspect_at is None:
+            self._suspect_at = now
+        return why if now - self._suspect_at > LAST_WORD else ""
+
+    def missing(self) -> bool:
+        """One of its ranks is gone without a word."""
+        return any(rank.gone and not rank.through for rank in self.meeting.ranks.values()) or not self.ready
+
+    # what it is told
+
+    def start(self, state: Optional[str]) -> None:
+        """Its cells begin, those of ranks that are still to come too. ``state``: the file that they go on from."""
+        self._go = {"state": state}
+        for rank in self.meeting.ranks.values():
+            self.meeting.say(rank, burst.GO, **self._go)
+        self._state_of_things()
+
+    def leave(self, now: float) -> None:
+        """At the next commit that is the same for all, if there is one. To be called again and again."""
+        asked = self._leaving.ask(now) if not any(rank.through for rank in self.meeting.ranks.values()) else None
+        if asked is not None:
+            self._tell(burst.LEAVE, asked=asked)
+
+    def stay(self, now: float) -> None:
+        self._answer(self._leaving.withdraw(now))
+
+    def end(self, at_once: bool = False) -> None:
+        if self._ended_at is None or at_once:
+            self._ended_at, self._steps = time.monotonic(), list(AT_ONCE if at_once else STEPS)
+            self.turn(self._ended_at)
+
+    def turn(self, now: float) -> None:
+        """What is due."""
+        if self._ended_at is None:
+            self._start_those_due()
+            self._answer(self._leaving.late(now))
+        while self._ended_at is not None and self._steps and now - self._ended_at >= self._steps[0][0]:
+            _, signum = self._steps.pop(0)
+            self.meeting.signal(signum)
+            if signum != signal.SIGINT:  # whatever holds the ranks together would end them harder than we do
+                for _, _, child in self._children:
+                    child.signal(signum)
+
+    def clear(self) -> None:
+        """Once it is over: whatever its processes have left running ends, too."""
+        for _, _, child in self._children:
+            child.sweep()
+        self.meeting.kill_all()
+        for _, _, child in self._children[:1]:  # the mark is on all that any of them has started
+            leftovers.end(child.pid, f"{burst.SOCKET_VARIABLE}={self._socket}")
+
+    def close(self) -> None:
+        """Nothing that it says is heard any more."""
+        self.meeting.close()
+        for _, _, child in self._children:
+            child.close()
+
+    # inside
+
+    @property
+    def _all_through(self) -> bool:
+        return self.ready and self.meeting.all_done
+
+    def _start_those_due(self) -> None:
+        """In their order, each once what it needs is there."""
+        while self._due and (not self._due[0].after or (self._folder / self._due[0].after).exists()):
+            process = self._due.pop(0)
+            env = {
+                **self._plan.env, **process.env, "CUDA_VISIBLE_DEVICES": ",".join(self.size.gpus),
+                burst.SOCKET_VARIABLE: str(self._socket),
+            }  # fmt: skip
+            log = self._folder / f"process.{self._number}.{len(self._children)}.log"
+            try:
+                child = Child(process.argv, env, self._plan.cwd, log)
+            except OSError as exc:
+                self._due, self._unstartable = [], f"{process.argv[0]} can't be started: {exc.strerror or exc}."
+                return
+            self._children.append((process, log, child))
+
+    def _why(self) -> str:
+        if self._unstartable:
+            return self._unstartable
+        for process, log, child in self._children:
+            code = child.poll()
+            through = process.ranks and (self._all_through or self.meeting.is_through(child.pid))
+            if code is not None and not through:
+                return _obituary(process, log, code)
+        silent = next((rank for rank in self.meeting.ranks.values() if rank.gone and not rank.through), None)
+        if silent is not None:
+            return f"Rank {silent.number} (process {silent.pid}) ended before its cell was through: it was killed, or the cell has exited."
+        if self.over and not self._due and not self._all_through:
+            return f"Only {len(self.meeting.ranks)} of {self.world} ranks ran their cell to its end."
+        return ""
+
+    def _word(self, rank: Rank, event: dict[str, Any]) -> None:
+        kind, now = event["t"], time.monotonic()
+        if kind == burst.HELLO:
+            if self._go is not None:
+                self.meeting.say(rank, burst.GO, **self._go)
+                self._state_of_things()
+        elif kind == burst.AT:
+            self._answer(self._leaving.heard(rank.number, int(event["asked"]), int(event["commits"]), now))
+        elif kind in (burst.DONE, burst.LEFT, burst.FAILED):
+            if kind == burst.FAILED and self.failed is None:
+                self.failed = rank.number, {name: value for name, value in event.items() if name != "t"}
+            elif kind != burst.LEFT:
+                self._answer(self._leaving.through(now))
+            if self._all_through:
+                self._through_at = now
+        elif kind in OURS:
+            self._heard(self, rank, event)
+
+    def _state_of_things(self) -> None:
+        if self.meeting.ranks:
+            self._journal.add(burst.STATE, running=len(self.meeting.ranks), of=self.world)
+
+    def _answer(self, answer: Optional[Answer]) -> None:
+        if answer is None:
+            return
+        if answer.until is None:
+            self._tell(burst.STAY, asked=answer.asked)
+        else:
+            self._tell(burst.UNTIL, asked=answer.asked, commits=answer.until)
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        for rank in self.meeting.ranks.values():
+            self.meeting.say(rank, kind, **fields)
+
+
+def _obituary(process: Process, log: Path, code: int) -> str:
+    if code < 0:
+        hint = ": is the machine out of memory?" if code == -signal.SIGKILL else ""
+        said = f"The process of {process.name} was killed by {signal.Signals(-code).name}{hint}"
+    else:
+        said = f"The process of {process.name} ended with exit code {code} before its cell was through"
+    words = last_words(log)
+    return f"{said}. Its last words:\n{words}" if words else f"{said}."
