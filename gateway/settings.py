@@ -6,19 +6,23 @@ decide anything: it only says what the administrator wants.
 
 from __future__ import annotations
 
-import math
-import re
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
 from jupyter_core.paths import jupyter_config_path
-from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, Unicode
+from traitlets import Bool, Dict, Enum, List, Unicode
 from traitlets.config import Config, Configurable, JSONFileConfigLoader, PyFileConfigLoader
 from traitlets.config.loader import ConfigFileNotFound
 
 from .leases.policy import Policy
 from .protocol.model import Rung, Spec
+from .traits import MOST, Bytes, Count, Name, Priority, QuietHours, Seconds, Share
+
+__all__ = [
+    "MOST", "Bursts", "Bytes", "Count", "ElasticGateway", "KubernetesBackend", "Launching", "Leases", "LocalBackend", "Name", "Priority",
+    "QuietHours", "Seconds", "Share", "SimulatedGpu", "StrictConfigFiles", "config_stamp", "machine_config",
+]  # fmt: skip
 
 CONFIG_FILES = ("jupyter_config", "jupyter_elastic_gateway_config")  # of one folder the later wins
 
@@ -75,61 +79,6 @@ class StrictConfigFiles:
         self.exit(1)
 
 
-MOST = 1e15  # of anything; more is a slip of the keyboard, and arithmetic would stumble over it
-
-
-class _Amount:
-    """Of a number trait: not negative and within reason, or None where that has a meaning."""
-
-    unit = ""  # as it stands behind "a number"
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"min": 0, **kwargs})
-
-    def validate(self: Any, obj: Any, value: Any) -> Any:
-        try:
-            number = math.nan if isinstance(value, bool) else super().validate(obj, value)
-        except TraitError:
-            number = math.nan
-        if number is None or self.min <= number <= MOST:  # NaN is neither
-            return number
-        never = ", or None" if self.allow_none else ""
-        raise TraitError(f"{type(obj).__name__}.{self.name} can't be {str(value)[:40]!r}: it must be {self.info()}{never}.")
-
-    def info(self: Any) -> str:
-        """What it may be, but for None."""
-        return f"a {'whole ' if isinstance(self, Int) else ''}number{self.unit} from {self.min:g} to {MOST:g}"
-
-
-class Seconds(_Amount, Float):
-    """A duration."""
-
-    unit = " of seconds"
-
-
-class Bytes(_Amount, Int):
-    """An amount of memory."""
-
-    unit = " of bytes"
-
-    def validate(self, obj: Any, value: Any) -> Any:
-        return super().validate(obj, int(value) if isinstance(value, float) and value.is_integer() else value)
-
-
-class Count(_Amount, Int):
-    """A number of things."""
-
-
-class Name(Unicode):
-    """A name that may stand in a file name and a label: small letters, digits and hyphens, 63 at most."""
-
-    def validate(self, obj: Any, value: Any) -> Any:
-        value = super().validate(obj, value)
-        if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", value):
-            raise TraitError(f"{type(obj).__name__}.{self.name} is {value!r}: use small letters, digits and hyphens, at most 63.")
-        return value
-
-
 class ElasticGateway(Configurable):
     """What this gateway is."""
 
@@ -169,7 +118,15 @@ class ElasticGateway(Configurable):
 
 
 class Leases(Configurable):
-    """Who gets a GPU, and for how long."""
+    """Who gets a GPU, and for how long: for the whole site. ``policy_file`` has what differs for some."""
+
+    policy_file = Unicode(
+        "",
+        help="""A YAML file with rules for the site, for flavors of GPU, kernelspecs, groups and users. It is read when the gateway starts
+        and again within a second of each change, no restart needed; what can't hold in it is refused with line and reason, and the
+        rules before it stay. On Kubernetes it may lie in a mounted ConfigMap. "", the default: none, the settings here hold for
+        everybody.""",
+    ).tag(config=True)
 
     idle_timeout = Seconds(
         120.0,
@@ -212,6 +169,34 @@ class Leases(Configurable):
         anyway. 0: nobody gets one.""",
     ).tag(config=True)
 
+    gpus_per_kernel = Count(
+        None,
+        allow_none=True,
+        help="""How many GPUs one kernel may ask for. None, the default: as many as its node has. 0: none, so a cell that needs one ends
+        with an error.""",
+    ).tag(config=True)
+
+    priority = Priority(
+        0,
+        help="""A number: of those who wait, the higher is served before the lower, whatever the fair order says, so that the lower may
+        starve. Nobody's cell is stopped for it. Default 0, the same for all: the fair order alone decides. It means something where
+        it differs, by kernelspec, group or user.""",
+    ).tag(config=True)
+
+    weight = Share(
+        1.0,
+        help="""A number: a user's share of the GPUs in the fair order; a user of weight 2 gets twice the GPU time of one of weight 1 while
+        both wait. Default 1, the same for all. 0: served when nobody else waits. It means something where it differs, by group or
+        user.""",
+    ).tag(config=True)
+
+    quiet_hours = QuietHours(
+        "",
+        help="""Hours in which idle_timeout doesn't count, so that a GPU stays with an idle kernel until somebody else waits for it: at
+        night nobody is glad of a GPU that lies free. Such as "22:00-06:00", or "mon-fri 18:00-08:00 Europe/Vienna; sat,sun
+        00:00-24:00"; without a time zone the gateway's own counts. "", the default: none.""",
+    ).tag(config=True)
+
     reserve_after = Seconds(
         60.0,
         allow_none=True,
@@ -241,7 +226,7 @@ class Leases(Configurable):
     ).tag(config=True)
 
     def policy(self) -> Policy:
-        """The lease book's rules, as set now."""
+        """The lease book's rules for the whole site, as set now, outside quiet hours."""
         return Policy(
             idle_timeout=self.idle_timeout,
             min_hold=self.min_hold,
@@ -249,6 +234,9 @@ class Leases(Configurable):
             queue_timeout=self.queue_timeout,
             reclaim=self.reclaim,
             gpus_per_user=self.gpus_per_user,
+            gpus_per_kernel=self.gpus_per_kernel,
+            priority=self.priority,
+            weight=self.weight,
             reserve_after=self.reserve_after,
             usage_half_life=self.usage_half_life,
             park_backoff=self.park_backoff,

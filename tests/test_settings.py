@@ -49,7 +49,13 @@ def test_none_can_be_said_on_the_command_line() -> None:
 def test_the_lease_books_rules_are_what_is_set() -> None:
     rules = Leases(idle_timeout=7.0, max_hold=9.0).policy()
     assert (rules.idle_timeout, rules.max_hold) == (7.0, 9.0)
-    assert {field.name for field in dataclasses.fields(Policy)} <= set(Leases.class_trait_names(config=True))
+    assert {field.name for field in dataclasses.fields(Policy)} - {"quiet"} <= set(Leases.class_trait_names(config=True))
+
+
+@pytest.mark.parametrize("setting", [{"priority": 1001}, {"priority": "high"}, {"weight": -1}, {"weight": True}, {"quiet_hours": "late"}])
+def test_other_lease_rules_that_can_not_hold_are_refused_by_name(setting: dict[str, object]) -> None:
+    with pytest.raises(TraitError, match=next(iter(setting))):
+        Leases(**setting)
 
 
 def test_what_a_supervisor_is_told_is_declared_once() -> None:

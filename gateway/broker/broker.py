@@ -37,6 +37,7 @@ from .link import KernelLink
 from .patrol import Patrol, log_failure
 from .questions import Beside, Questions
 from .reading import CANT_PARK, Identity, Reading
+from .rules import Rules
 from .seat import BROKER, GATEWAY, take
 from .snapshot import snapshot
 
@@ -72,7 +73,8 @@ class Broker:
         self.backend = backend or make_backend(config)
         self.leases = leases or Leases(config=config)
         self.owner = owner
-        self.book = Book(self.leases.policy())
+        self.rules = Rules(self.leases, lambda levels: self._carry_out(self.book.set_policy(levels, self._clock())))
+        self.book = Book(self.rules.levels)
         self.generation = 0
         self.links: dict[str, KernelLink] = {}
         self.running = False
@@ -132,6 +134,7 @@ class Broker:
             raise
         self._do(self._patrol.watch_inventory(self.look_for_kernels))
         self._do(self._patrol.watch_use())
+        self._do(self.rules.watch())
         foreign = self._patrol.foreign
         log.info("generation %d: %d GPUs, %d kernels", self.generation, len(self.book.gpus) - len(foreign), len(self.links))
         for uuid, holder in foreign.items():
@@ -269,9 +272,11 @@ class Broker:
         self._foreign.clear()
         self._foreign_waits(self._pods)
 
-    def policy_changed(self) -> None:
-        """``leases`` has been changed: its rules hold from now on. Raises ``SettingError``, and the old rules stay."""
-        self._carry_out(self.book.set_policy(self.leases.policy(), self._clock()))
+    def explain(self, kernel_id: str) -> dict[str, Any]:
+        """Which rules hold for a kernel, and why. Raises ``LeaseError`` where it isn't known."""
+        self._link(kernel_id)
+        record = self.book.kernels[kernel_id]
+        return self.rules.explain(record, self.book.devices.flavor(record))
 
     # events in
 
@@ -372,7 +377,8 @@ class Broker:
                 continue
             if isinstance(command, Place):
                 holders = command.holders or tuple(dict.fromkeys(self._patrol.foreign.values()))
-                self._order(link, "queue", position=command.position, of=command.of, holders=holders, expected=command.expected)
+                told = {"position": command.position, "of": command.of, "expected": command.expected, "quota": command.quota}
+                self._order(link, "queue", holders=holders, **told)
                 continue
             reading.sent(command, self._clock())
             if isinstance(command, Grant) and command.gpus and not self.backend.direct:

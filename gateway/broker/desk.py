@@ -1,8 +1,8 @@
 """The broker's counter for other processes of this user: one JSON object a line, each answered by one.
 
 Requests (``do``): ``status``; ``register`` (place) a supervisor; ``list``; ``snapshot``; ``release`` (kernel_id); ``hold``
-(kernel_id, seconds); ``policy`` (changes); ``drain`` (node, on); ``end``; ``handover``. Answers: ``{"ok": true, ...}`` or ``{"ok": false,
-"message", "reason"}``. It must never let one caller's bad line harm another, and it asks the broker for everything.
+(kernel_id, seconds); ``policy`` (changes, or kernel_id); ``drain`` (node, on); ``end``; ``handover``. Answers: ``{"ok": true, ...}`` or
+``{"ok": false, "message", "reason"}``. It must never let one caller's bad line harm another, and it asks the broker for everything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError, LeaseError
 from ..protocol.wire import dumps, loads
-from .rules import change_policy, policy, switch
+from .rules import switch
 from .seat import GATEWAY, MAX_LINE, RUNS, Seat
 
 if TYPE_CHECKING:
@@ -124,8 +124,10 @@ class Desk:
         if not isinstance(changes, dict):
             raise BadRequest("changes must be an object of names and values.")
         if changes:
-            change_policy(self._broker.leases, changes, self._broker.policy_changed)
-        return {"policy": policy(self._broker.leases)}
+            self._broker.rules.change(changes)
+        if request.get("kernel_id"):
+            return {"policy": self._broker.explain(_text(request, "kernel_id"))}
+        return {"policy": self._broker.rules.show()}
 
     async def _drain(self, request: dict[str, Any]) -> dict[str, Any]:
         self._broker.drain(_text(request, "node"), switch(request, "on"))

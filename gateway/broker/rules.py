@@ -1,42 +1,223 @@
-"""The lease rules in force, as people see and change them while a broker runs: by REST, or at an on-demand broker's counter.
+"""The lease rules in force: what the configuration, the policy file and live changes say, put together, and shown with their sources.
 
-It must never leave half of a change in force.
+Of two that say something of the same level the newer way holds: a live change over the file, the file over the configuration. It must
+never leave half of a change in force, nor let go of rules that hold for some that can't.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
-from traitlets import Bool, TraitError
-
+from ..leases.levels import LEVELS, OF_USERS, QUOTAS, SITE, Levels, Said
+from ..leases.quiet import quiet
+from ..leases.record import KernelRecord
 from ..protocol.errors import BadRequest, SettingError
 from ..settings import Leases
+from .policy_file import MEMBERS, MOST, SECTIONS, SETTINGS, SITE_ONLY, Rulebook, read_changes, read_file
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.25  # between two looks at the policy file; a change counts at the second look that finds it so, as it may be half written
+LIVE = "changed while running"
+
+Stamp = tuple[int, int, int, int]
 
 
-def policy(leases: Leases) -> dict[str, Any]:
-    """The settings of ``Leases`` as they are in force."""
-    return {name: getattr(leases, name) for name in leases.trait_names(config=True)}
+class Rules:
+    """``in_force`` is given what holds from now on; ``moment`` says what time it is. Raises ``SettingError`` for a file that can't hold:
+    at the start nothing holds before it."""
 
+    def __init__(
+        self, leases: Leases, in_force: Callable[[Levels], None] = lambda levels: None,
+        moment: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:  # fmt: skip
+        self.leases, self._in_force, self._moment = leases, in_force, moment
+        self._configured = {name: getattr(leases, name) for name in SETTINGS}
+        self._path = leases.policy_file
+        self._file, self._live = Rulebook(), Rulebook()
+        self._stamp: Stamp | None = None  # of what was read, for good or ill
+        self._seen: Stamp | None = None  # at the last look
+        self.error = ""  # why the file as it is now doesn't count
+        if self._path:
+            self._stamp = self._seen = self._look()
+            self._file = self._read()
+        self.levels = self._put_together(self._file, self._live)
 
-def change_policy(leases: Leases, changes: dict[str, Any], in_force: Callable[[], None] = lambda: None) -> None:
-    """Set some of the settings of ``Leases`` and put them ``in_force``: all, or none. Raises ``BadRequest`` with what would hold."""
-    before = policy(leases)
-    for name in changes:
-        if name not in before:
-            raise BadRequest(f"There is no policy {name[:40]!r}. There are: {', '.join(sorted(before))}.")
-    name = ""
-    try:
-        for name, value in changes.items():
-            setattr(leases, name, value)
-        in_force()
-    except (TraitError, SettingError, ArithmeticError, ValueError) as exc:
-        for each in changes:
-            setattr(leases, each, before[each])
-        if isinstance(exc, TraitError):
-            raise BadRequest(f"{name} can't be {json.dumps(changes[name])[:40]}: it must be {_allowed(leases, name)}.") from None
-        raise BadRequest(str(exc)) from None
+    # changing
+
+    def change(self, changes: dict[str, Any]) -> None:
+        """Let these hold from now on, over file and configuration, until this broker ends: all, or none. ``null`` in place of a
+        flavor's, kernelspec's, group's or user's settings takes back the live changes for it. Raises ``BadRequest``."""
+        try:
+            new = read_changes({key: value if key == "site" else _without_nulls(value) for key, value in changes.items()})
+            said = {key: dict(values) for key, values in self._live.said.items()}
+            for key, values in new.said.items():
+                said[key] = {**said.get(key, {}), **values}
+            members = {**self._live.members, **new.members}
+            for section, name in _nulls(changes):
+                said.pop((SECTIONS[section], name), None)
+                if section == "groups":
+                    members.pop(name, None)
+            self._hold(self._file, Rulebook(said, members))
+        except (SettingError, ArithmeticError, ValueError) as exc:
+            raise BadRequest(str(exc)) from None
+
+    async def watch(self) -> None:
+        """For ever: the policy file is read again when it has changed, and quiet hours begin and end."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Once. What two looks find changed in the same way is read."""
+        if self._path:
+            stamp = await asyncio.to_thread(self._look)
+            if stamp == self._seen and stamp != self._stamp:
+                await self._reload(stamp)
+            self._seen = stamp
+        self.time_passed()
+
+    def time_passed(self) -> None:
+        """Quiet hours may have begun or ended."""
+        books = (self._file, self._live)
+        if self.leases.quiet_hours or any("quiet_hours" in said for book in books for said in book.said.values()):
+            levels = self._put_together(*books, self._site())
+            if levels.each("quiet") != self.levels.each("quiet"):
+                self._put(levels)
+
+    async def _reload(self, stamp: Stamp | None) -> None:
+        self._stamp = stamp
+        try:
+            file = await asyncio.to_thread(self._read)
+            self._hold(file, self._live)
+        except SettingError as exc:
+            self.error = str(exc)
+            log.error("The policy file doesn't count, and what held before goes on: %s", exc)
+        else:
+            self.error = ""
+            log.info("The policy file has been read again: %s", self._path)
+
+    def _look(self) -> Stamp | None:
+        """Changes with the file, also where it is a link that leads elsewhere now, as in a ConfigMap. None: it can't be seen."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+    def _read(self) -> Rulebook:
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                text = file.read(MOST + 1)
+        except (OSError, ValueError) as exc:
+            why = getattr(exc, "strerror", None) or "it isn't UTF-8 text"
+            raise SettingError(f"The policy file {self._path} (Leases.policy_file) can't be read: {why}.") from None
+        if len(text) > MOST:
+            raise SettingError(f"The policy file {self._path} (Leases.policy_file) is larger than {MOST} characters.")
+        try:
+            return read_file(text)
+        except SettingError as exc:
+            raise SettingError(f"{self._path}, {exc}") from None
+
+    # putting together
+
+    def _hold(self, file: Rulebook, live: Rulebook) -> None:
+        """Raises ``SettingError``, and what held goes on."""
+        before = self._site()
+        wanted = self._over({**self._configured}, file, live)
+        try:
+            self._set(wanted)
+            levels = self._put_together(file, live, wanted)
+            self._put(levels)
+        except BaseException:
+            self._set(before)
+            raise
+        self._file, self._live = file, live
+
+    def _put(self, levels: Levels) -> None:
+        self._in_force(levels)
+        self.levels = levels
+
+    def _put_together(self, file: Rulebook, live: Rulebook, site: Mapping[str, Any] | None = None) -> Levels:
+        if site is None:
+            self._set(site := self._over({**self._configured}, file, live))
+        now = self._moment()
+        layers: dict[str, dict[str, dict[str, Any]]] = {level: {} for level in LEVELS}
+        for level, name in dict.fromkeys([*file.said, *live.said]):
+            if level != SITE:
+                said = {**file.said.get((level, name), {}), **live.said.get((level, name), {})}
+                layers[level][name] = _for_the_book({setting: each.value for setting, each in said.items()}, now)
+        members = {name: each.value for name, each in {**file.members, **live.members}.items()}
+        return Levels(replace(self.leases.policy(), quiet=quiet(site["quiet_hours"], now)), layers, members)
+
+    def _site(self) -> dict[str, Any]:
+        return {name: getattr(self.leases, name) for name in SETTINGS}
+
+    def _set(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(self.leases, name, value)
+
+    @staticmethod
+    def _over(configured: dict[str, Any], file: Rulebook, live: Rulebook) -> dict[str, Any]:
+        for book in (file, live):
+            configured.update({name: each.value for name, each in book.said.get((SITE, ""), {}).items()})
+        return configured
+
+    # showing
+
+    def show(self) -> dict[str, Any]:
+        """The site's settings by name; ``flavors``, ``kernelspecs``, ``groups`` and ``users`` with what differs for each; ``file``."""
+        shown: dict[str, Any] = {**self._site(), **{section: {} for section in SECTIONS if section != "site"}}
+        sections = {level: section for section, level in SECTIONS.items()}
+        for book in (self._file, self._live):
+            for (level, name), said in book.said.items():
+                if level != SITE:
+                    shown[sections[level]].setdefault(name, {}).update({setting: each.value for setting, each in said.items()})
+            for name, members in book.members.items():
+                shown["groups"].setdefault(name, {})[MEMBERS] = list(members.value)
+        shown["file"] = {"path": self._path, "error": self.error} if self._path else None
+        return shown
+
+    def explain(self, record: KernelRecord, flavor: str) -> dict[str, Any]:
+        """What holds for one kernel and why: of each setting the value, the level and name that it is said for, where it is written,
+        and which other values it counts over."""
+        settings = {}
+        for name in SETTINGS:
+            said = self._said(name, record, flavor)
+            shown = [{"value": each.value, "level": each.level, "name": each.name, "source": self._source(name, each)} for each in said]
+            settings[name] = {**shown[0], "over": shown[1:]}
+        return {
+            "kernel_id": record.kernel_id, "user": record.user, "groups": self.levels.groups(record.user),
+            "kernelspec": record.name, "flavor": flavor, "smallest_holds": list(QUOTAS), "settings": settings,
+        }  # fmt: skip
+
+    def _said(self, name: str, record: KernelRecord, flavor: str) -> list[Said]:
+        if name in SITE_ONLY:
+            return [Said(getattr(self.leases, name), SITE)]
+        if name == "quiet_hours":
+            return [replace(each, value=self._written(each, name)) for each in self.levels.said("quiet", record.user, record.name, flavor)]
+        only_users = name in OF_USERS
+        return self.levels.said(name, record.user, "" if only_users else record.name, "" if only_users else flavor)
+
+    def _written(self, said: Said, name: str) -> Any:
+        for book in (self._live, self._file):
+            if name in (found := book.said.get((said.level, said.name), {})):
+                return found[name].value
+        return getattr(self.leases, name)
+
+    def _source(self, name: str, said: Said) -> str:
+        key = said.level, said.name
+        if name in self._live.said.get(key, {}):
+            return LIVE
+        if written := self._file.said.get(key, {}).get(name):
+            return f"{self._path}, line {written.line}"
+        return "default" if self._configured[name] == Leases.class_traits()[name].default() else "configuration"
 
 
 def switch(body: dict[str, Any], name: str) -> bool:
@@ -47,7 +228,15 @@ def switch(body: dict[str, Any], name: str) -> bool:
     return value
 
 
-def _allowed(leases: Leases, name: str) -> str:
-    """In words for people who send JSON."""
-    trait = leases.traits()[name]
-    return "true or false" if isinstance(trait, Bool) else trait.info() + (", or null" if trait.allow_none else "")
+def _for_the_book(said: dict[str, Any], now: datetime) -> dict[str, Any]:
+    hours = said.pop("quiet_hours", None)
+    return said if hours is None else {**said, "quiet": quiet(hours, now)}
+
+
+def _nulls(changes: dict[str, Any]) -> list[tuple[str, str]]:
+    named = [(section, values) for section, values in changes.items() if section in SECTIONS and section != "site"]
+    return [(section, name) for section, values in named if isinstance(values, dict) for name, value in values.items() if value is None]
+
+
+def _without_nulls(value: Any) -> Any:
+    return {name: each for name, each in value.items() if each is not None} if isinstance(value, dict) else value

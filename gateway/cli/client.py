@@ -61,6 +61,10 @@ class GatewayClient:
         path = "/api/gpu/policy"
         return self.request("PATCH", path, changes) if changes else self.get(path)  # type: ignore[no-any-return]
 
+    def explain(self, kernel_id: str) -> dict[str, Any]:
+        """Which rules hold for a kernel, and why."""
+        return self.get(f"/api/gpu/policy?kernel={quote(kernel_id, safe='')}")  # type: ignore[no-any-return]
+
     def drain(self, node: str, on: bool) -> None:
         self.request("POST", f"/api/gpu/nodes/{quote(node, safe='')}/drain", {"on": on})
 
@@ -110,6 +114,10 @@ class BrokerClient:
     def policy(self, changes: dict[str, Any]) -> dict[str, Any]:
         """The rules in force, after ``changes``."""
         return request(self._places, "policy", changes=changes)["policy"]  # type: ignore[no-any-return]
+
+    def explain(self, kernel_id: str) -> dict[str, Any]:
+        """Which rules hold for a kernel, and why."""
+        return request(self._places, "policy", kernel_id=kernel_id)["policy"]  # type: ignore[no-any-return]
 
     def drain(self, node: str, on: bool) -> None:
         request(self._places, "drain", node=node, on=on)

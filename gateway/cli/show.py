@@ -43,6 +43,10 @@ def short(kernel_id: str) -> str:
 
 def setting(value: Any) -> str:
     """As it is typed."""
+    if isinstance(value, list):
+        return ", ".join(value)
+    if isinstance(value, str):
+        return value
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
 

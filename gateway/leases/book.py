@@ -16,6 +16,7 @@ from . import check, events, places, refusal
 from .choose import choose
 from .events import Command, Event
 from .ledger import Ledger
+from .levels import Levels
 from .policy import NEVER, Policy, ends_at, gives_up_at
 from .record import KernelRecord
 
@@ -23,8 +24,8 @@ from .record import KernelRecord
 class Book(Ledger):
     """``places``: whether waiting kernels are told their place in the queue (a replay has nobody to tell)."""
 
-    def __init__(self, policy: Policy, *, places: bool = True) -> None:
-        super().__init__(policy)
+    def __init__(self, policy: Policy | Levels, *, places: bool = True) -> None:
+        super().__init__(policy if isinstance(policy, Levels) else Levels(policy))
         self._places = places
         self._now = -math.inf
         self._order = 0
@@ -48,7 +49,7 @@ class Book(Ledger):
         """``(moment, why)`` at which an idle holder's lease ends although nobody waits."""
         if record.node in self.drained and not record.fixed and not record.silence and record.idle_since is not None:
             return max(record.idle_since, record.refused_until), "drained"
-        return ends_at(self.policy, record)
+        return ends_at(self.rules(record), record)
 
     def validate(self) -> None:
         """Raises ``AssertionError`` with everything that doesn't hold."""
@@ -65,10 +66,11 @@ class Book(Ledger):
             self.apply(event, now)
         return self._settle(now)
 
-    def set_policy(self, policy: Policy, now: float) -> list[Command]:
+    def set_policy(self, policy: Policy | Levels, now: float) -> list[Command]:
         """Other rules from now on, for running leases and waits too."""
-        self._now, self.policy = now, policy
-        self.usage.set_half_life(policy.usage_half_life, now)
+        self._now, self.levels = now, policy if isinstance(policy, Levels) else Levels(policy)
+        self.waiting.ranked = self.levels.ranked
+        self.usage.set_half_life(self.policy.usage_half_life, now)
         self._touched.update(dict.fromkeys(self.kernels.values()))
         self._dirty.update(dict.fromkeys(self.waiting.nodes()))
         return self._settle(now)
@@ -86,9 +88,9 @@ class Book(Ledger):
         for record in waiters:
             if record.phase is not Phase.WAITING:
                 continue
-            at = gives_up_at(self.policy, record)
+            at = gives_up_at(self.rules(record), record)
             if at <= now:
-                self._deny(record, refusal.too_long(record, self.devices, self.policy), now)
+                self._deny(record, refusal.too_long(record, self.devices, self.rules(record)), now)
             else:
                 self.timers.set(record.kernel_id, at)
         self._look(now)
@@ -107,7 +109,7 @@ class Book(Ledger):
                     self._grant(record, (), now)
                 elif record.node in self.drained:
                     self._deny(record, refusal.drained(record), now)
-                elif hopeless := refusal.hopeless(record, self.devices, self.policy):
+                elif hopeless := refusal.hopeless(record, self.devices, self.levels):
                     self._deny(record, hopeless, now)
                 else:
                     waiters.append(record)
@@ -130,9 +132,7 @@ class Book(Ledger):
             node = next(iter(self._dirty))
             again = NEVER
             if self.waiting.length(node):
-                outcome = choose(
-                    node, self.devices, self.waiting, self.usage, self.policy, self.costs[Phase.PARKING], now, self._places
-                )  # fmt: skip
+                outcome = choose(node, self, self.costs[Phase.PARKING], now, self._places)
                 for record, gpus in outcome.grants:
                     self._grant(record, gpus, now)
                 for record, why in outcome.parks:
@@ -140,7 +140,7 @@ class Book(Ledger):
                 for record in outcome.promises:
                     self.waiting.promise(record)
                 if self._places:
-                    self._commands += places.changed(outcome.waits, self.devices, self.costs[Phase.RESUMING], now)
+                    self._commands += places.changed(outcome.waits, outcome.rooms, self.devices, self.costs[Phase.RESUMING], now)
                 again = outcome.again
             self.timers.set(("node", node), again)
             del self._dirty[node]

@@ -57,7 +57,7 @@ def validate(book: Book) -> None:
         # moments
         due = book.timers.get(kernel_id)
         if r.phase is Phase.WAITING:
-            hold(due == gives_up_at(book.policy, r), f"{kernel_id}'s wait ends in time")
+            hold(due == gives_up_at(book.rules(r), r), f"{kernel_id}'s wait ends in time")
         elif r.phase is Phase.HOLDING and r.gpus and not r.busy:
             hold(due == book.ends(r)[0], f"{kernel_id}'s idle lease ends in time")
     for uuid, owner in devices.owner.items():

@@ -32,6 +32,7 @@ class Devices:
         self._contested: dict[str, KernelRecord] = {}
         self._at_home: dict[str, int] = defaultdict(int)  # uuid: how many parked states come from it
         self._pools: dict[tuple[str, str | None], list[frozenset[str]]] = {}
+        self._flavors: dict[str, str] = {}  # node: that of all its GPUs, "" where they differ
 
     # inventory
 
@@ -43,12 +44,14 @@ class Devices:
         self.lost.discard(gpu.uuid)
         self.away.discard(gpu.uuid)
         self._pools.clear()
+        self._flavors.clear()
         self._freed(gpu.uuid)
 
     def lose(self, uuid: str, returns: bool = False) -> None:
         self.lost.add(uuid)
         (self.away.add if returns else self.away.discard)(uuid)
         self._pools.clear()
+        self._flavors.clear()
         if uuid in self.gpus:
             self._free[self.gpus[uuid].node].pop(uuid, None)
 
@@ -82,6 +85,20 @@ class Devices:
         gpus = (self.gpus.get(uuid) for uuid in (*record.gpus, *record.home))
         words = [(record.rung, record.rung_reason), *((gpu.rung, gpu.reason) for gpu in gpus if gpu)]
         return max(words, key=lambda word: _RUNGS[word[0]])
+
+    def flavor(self, record: KernelRecord) -> str:
+        """That of the GPUs that it has or comes from, else of those of its node, "" where they differ or none is known."""
+        for uuid in (*record.gpus, *record.home):
+            if uuid in self.gpus:
+                return self.gpus[uuid].flavor
+        if record.node not in self._flavors:
+            found = {gpu.flavor for gpu in self._nodes[record.node].values()}
+            self._flavors[record.node] = found.pop() if len(found) == 1 else ""
+        return self._flavors[record.node]
+
+    def flavor_of(self, pool: Collection[str]) -> str:
+        """That of GPUs of one flavor."""
+        return next((self.gpus[uuid].flavor for uuid in pool if uuid in self.gpus), "")
 
     # who has what
 

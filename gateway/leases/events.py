@@ -233,6 +233,7 @@ class Place:
     of: int  # waiting on its node
     holders: tuple[str, ...] = field(default=())  # who has what it waits for, as people read it
     expected: float | None = None  # seconds, None: can't be known
+    quota: str = ""  # what its user holds too much of, for people; "": it waits for others
 
 
 Command = Grant | Park | Deny | Place

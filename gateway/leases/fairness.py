@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from .record import KernelRecord
 
@@ -66,13 +66,16 @@ class Usage:
         self._past = {user: had[user] - self._held.get(user, 0) * each for user in had if had[user] > 1e-3 or user in self._held}
 
 
-def fair_order(waiting: Mapping[str, Sequence[KernelRecord]], usage: Usage, turn: float, now: float) -> Iterator[KernelRecord]:
-    """The waiters, next one first. ``waiting``: each user's (one at least), first come first.
+def fair_order(
+    waiting: Mapping[str, Sequence[KernelRecord]], usage: Usage, turn: float, now: float, weight: Callable[[str], float] = lambda user: 1.0
+) -> Iterator[KernelRecord]:
+    """The waiters, next one first. ``waiting``: each user's (one at least), first come first. ``weight``: what each user's GPU time
+    is divided by before it is compared (0: whoever has one comes after all others).
 
     Every GPU that a user holds, or has waiters ahead for, counts as ``turn`` GPU-seconds to come: so users alternate in the
     queue, and one who asks with ten kernels at once does not come ten times before the next. Lazy: the head costs one step.
     """
-    had = usage.reckon(waiting, now, turn)
+    had = {user: _per(seconds, weight(user)) for user, seconds in usage.reckon(waiting, now, turn).items()}
     heap = [(had[user], records[0].wanted_since, records[0].seq, user, 0) for user, records in waiting.items()]
     heapq.heapify(heap)
     while heap:
@@ -81,6 +84,10 @@ def fair_order(waiting: Mapping[str, Sequence[KernelRecord]], usage: Usage, turn
         yield record
         if at + 1 < len(waiting[user]):
             follower = waiting[user][at + 1]
-            heapq.heapreplace(heap, (ahead + turn * record.count, follower.wanted_since, follower.seq, user, at + 1))
+            heapq.heapreplace(heap, (ahead + _per(turn * record.count, weight(user)), follower.wanted_since, follower.seq, user, at + 1))
         else:
             heapq.heappop(heap)
+
+
+def _per(seconds: float, weight: float) -> float:
+    return seconds / weight if weight else math.inf

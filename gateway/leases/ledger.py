@@ -14,6 +14,7 @@ from .adoption import believed
 from .devices import Devices
 from .events import Event
 from .fairness import Usage
+from .levels import Levels
 from .policy import NEVER, Policy
 from .queue import Queue
 from .record import WITH_GPUS, KernelRecord
@@ -24,12 +25,13 @@ EXECUTING_BACKOFF = 1.0  # seconds; only where the end of that cell isn't told
 
 
 class Ledger:
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
+    def __init__(self, levels: Levels) -> None:
+        self.levels = levels
         self.kernels: dict[str, KernelRecord] = {}
-        self.usage = Usage(policy.usage_half_life)
+        self.usage = Usage(levels.site.usage_half_life)
         self.devices = Devices(self.usage)
-        self.waiting = Queue(self.usage)
+        self.waiting = Queue(self.usage, lambda user: self.levels.weight(user), lambda record: self.rules(record).priority)
+        self.waiting.ranked = levels.ranked
         self.drained: set[str] = set()  # nodes
         self.timers = Timers()  # by kernel id, and by ("node", name)
         self.costs = {Phase.PARKING: 0.0, Phase.RESUMING: 0.0}  # seconds that such a move takes, as seen lately
@@ -57,6 +59,17 @@ class Ledger:
             events.NodeDrained: self._node_drained,
             events.Tick: lambda event, now: None,
         }
+
+    @property
+    def policy(self) -> Policy:
+        """The site's rules, which hold where no narrower ones do."""
+        return self.levels.site
+
+    def rules(self, record: KernelRecord) -> Policy:
+        """What holds for one kernel."""
+        if self.levels.plain:
+            return self.levels.site
+        return self.levels.of(record.user, record.name, self.devices.flavor(record))
 
     def apply(self, event: Event, now: float) -> None:
         """The records follow; events of kernels that are gone, and answers to old orders, change nothing."""
@@ -270,7 +283,7 @@ class Ledger:
 
     def _stir(self, record: KernelRecord) -> None:
         """Its change may serve somebody: on its node, and under a quota wherever its user waits."""
-        self._dirty.update(dict.fromkeys((record.node,) if self.policy.gpus_per_user is None else self.waiting.nodes()))
+        self._dirty.update(dict.fromkeys(self.waiting.nodes() if self.levels.limited else (record.node,)))
 
     def _learn(self, record: KernelRecord, now: float) -> None:
         """How long such a move takes, for the expected wait of others."""

@@ -25,6 +25,10 @@ class Policy:
     ``queue_timeout``: a cell that has waited so long ends with an error (None: never; 0: it gets a free GPU or none).
     ``reclaim``: whether idle holders give way to waiters.
     ``gpus_per_user``: GPUs that one user's kernels may hold together (None: no limit).
+    ``gpus_per_kernel``: GPUs that one kernel may ask for (None: no limit).
+    ``priority``: of waiters the higher is served first, whatever the fair order says.
+    ``weight``: the user's share in the fair order (0: when nobody else waits).
+    ``quiet``: now the idle timeout doesn't count.
     ``reserve_after``: a request for several GPUs that has waited so long gathers them one by one, and until it is served no
     smaller one overtakes it; before, smaller ones pass while it can't be served whole (None: always; 0: never).
     ``usage_half_life``: after it, GPU time that a user has had counts half in the fair order (None: it counts for ever).
@@ -37,6 +41,10 @@ class Policy:
     queue_timeout: float | None = None
     reclaim: bool = True
     gpus_per_user: int | None = None
+    gpus_per_kernel: int | None = None
+    priority: int = 0
+    weight: float = 1.0
+    quiet: bool = False
     reserve_after: float | None = 60.0
     usage_half_life: float | None = 3600.0
     park_backoff: float = 60.0
@@ -44,7 +52,7 @@ class Policy:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is None and "None" in field.type:
+            if (value is None and "None" in field.type) or (field.name == "priority" and isinstance(value, int)):
                 continue
             least = "more than 0" if field.name in ("usage_half_life", "park_backoff") else "0 or more"
             if not isinstance(value, (int, float)) or math.isnan(value) or value < 0 or (value == 0 and least != "0 or more"):
@@ -71,7 +79,7 @@ def ends_at(policy: Policy, record: KernelRecord) -> tuple[float, str]:
         return record.refused_until, "reclaimed"
     if record.release_asked:
         return record.idle_since, "asked"
-    if policy.idle_timeout is None:
+    if policy.idle_timeout is None or policy.quiet:
         return NEVER, ""
     hold = record.hold_until if policy.max_hold is None else min(record.hold_until, record.got_at + policy.max_hold)
     return max(record.idle_since + policy.idle_timeout, hold, record.refused_until), "idle"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from .fairness import Usage, fair_order
 from .record import KernelRecord
@@ -18,11 +18,14 @@ def _arrival(record: KernelRecord) -> tuple[float, int]:
 
 
 class Queue:
-    def __init__(self, usage: Usage) -> None:
-        self._usage = usage
+    """``weight``: a user's share; ``priority``: a waiter's, which counts before the fair order."""
+
+    def __init__(self, usage: Usage, weight: Callable[[str], float], priority: Callable[[KernelRecord], int]) -> None:
+        self._usage, self._weight, self._priority = usage, weight, priority
         self._waiting: dict[str, dict[str, list[KernelRecord]]] = defaultdict(dict)  # node: user: first come first
         self._promised: dict[str, dict[str, KernelRecord]] = defaultdict(dict)  # node: for whom GPUs are being parked
         self._length: dict[str, int] = defaultdict(int)
+        self.ranked = False  # priorities differ
 
     def nodes(self) -> Iterator[str]:
         """Where somebody waits."""
@@ -54,6 +57,17 @@ class Queue:
         """The node's waiters, next one first. Lazy; the queue mustn't change meanwhile."""
         promised = self._promised[node]
         yield from promised.values()
-        for record in fair_order(self._waiting[node], self._usage, turn, now):
-            if record.kernel_id not in promised:
-                yield record
+        for line in self._lines(node):
+            for record in fair_order(line, self._usage, turn, now, self._weight):
+                if record.kernel_id not in promised:
+                    yield record
+
+    def _lines(self, node: str) -> Iterable[dict[str, list[KernelRecord]]]:
+        """The waiters of each priority, the highest first."""
+        if not self.ranked:
+            return [self._waiting[node]]
+        lines: dict[int, dict[str, list[KernelRecord]]] = defaultdict(dict)
+        for user, records in self._waiting[node].items():
+            for record in records:
+                lines[self._priority(record)].setdefault(user, []).append(record)
+        return [lines[priority] for priority in sorted(lines, reverse=True)]

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from ..protocol.errors import ElasticError, ImpossibleRequest, LeaseError, QueueTimeout
 from .devices import Devices
-from .policy import Policy
+from .levels import FLAVOR, KERNELSPEC, SITE, Levels, Said
+from .policy import NEVER, Policy
+from .quota import Room
 from .record import KernelRecord
 
 
-def hopeless(record: KernelRecord, devices: Devices, policy: Policy) -> ElasticError | None:
+def hopeless(record: KernelRecord, devices: Devices, levels: Levels) -> ElasticError | None:
     """Why no GPU that could ever come free would serve this waiter; None: it may wait."""
-    limit = policy.gpus_per_user
-    if limit is not None and record.count > limit:
+    pools = devices.pools(record)
+    flavors = dict.fromkeys(map(devices.flavor_of, pools)) or {devices.flavor(record): None}
+    limits = {flavor: levels.forbids(record.count, record.user, record.name, flavor) for flavor in flavors}
+    if None not in limits.values():
+        setting, said = next(limit for limit in limits.values() if limit)
+        who = "one kernel may have" if setting == "gpus_per_kernel" else "one user may hold"
+        kind = f" {said.name}" if said.level == FLAVOR else ""
         return ImpossibleRequest(
-            f"This kernel asks for {_gpus(record.count)}, and each user may hold {limit} at a time here. "
-            "Use a kernel that asks for fewer, or ask the administrator for more (Leases.gpus_per_user)."
+            f"This kernel asks for {_gpus(record.count)}, and {who} {said.value}{kind} at a time here. "
+            f"Use a kernel that asks for fewer, or ask the administrator for more ({_setting(setting, said)})."
         )
-    most = max(map(len, devices.pools(record)), default=0)
+    most = max((len(pool) for pool in pools if limits[devices.flavor_of(pool)] is None), default=0)
     if record.count <= most:
         return None
     if record.home:
@@ -32,6 +39,14 @@ def hopeless(record: KernelRecord, devices: Devices, policy: Policy) -> ElasticE
     )
 
 
+def over(room: Room) -> str:
+    """What keeps a waiter whose user holds too much, for the line in its notebook."""
+    quota, held = room.quota, room.held
+    kind = f" of {quota.level} {quota.name}" if quota.level in (FLAVOR, KERNELSPEC) else ""
+    then = "one of yours has to become idle first" if room.ready == NEVER else "one of yours gives its own up first"
+    return f"you hold {_gpus(held)}{kind} and may hold {quota.value} ({_setting('gpus_per_user', quota)}), so {then}"
+
+
 def drained(record: KernelRecord) -> ElasticError:
     """An administrator takes the waiter's node down."""
     return LeaseError(
@@ -45,7 +60,7 @@ def too_long(record: KernelRecord, devices: Devices, policy: Policy) -> ElasticE
     """The wait has lasted as long as the site allows."""
     held = ", ".join(holders(record, devices))
     return QueueTimeout(
-        f"No GPU came free in {policy.queue_timeout:g} s, the longest wait allowed here (Leases.queue_timeout)"
+        f"No GPU came free in {policy.queue_timeout:g} s, the longest wait allowed here (queue_timeout)"
         f"{f'; held by {held}' if held else ''}. Run the cell again to wait again."
     )
 
@@ -58,6 +73,10 @@ def holders(record: KernelRecord, devices: Devices) -> tuple[str, ...]:
 
 def _called(holder: KernelRecord) -> str:
     return f"{holder.label}, not answering ({holder.silence})" if holder.silence else holder.label
+
+
+def _setting(name: str, said: Said) -> str:
+    return f"Leases.{name}" if said.level == SITE else f"{name} of {said.whose}"
 
 
 def _gpus(count: int) -> str:

@@ -31,6 +31,7 @@ def snapshot(book: Book, now: float) -> dict[str, list[Any]]:
                 "count": record.count,
                 "position": places[record.node],
                 "since": now - record.wanted_since,
+                "quota": record.place.quota if record.place else "",
             }
         )
     return {
@@ -60,8 +61,8 @@ def lease(book: Book, record: KernelRecord, now: float) -> dict[str, Any]:
     if record.phase is Phase.HOLDING and record.gpus and not record.fixed:
         if not record.busy:
             ends = book.ends(record)[0]
-        elif book.policy.max_hold is not None:
-            ends = record.got_at + book.policy.max_hold
+        elif (most := book.rules(record).max_hold) is not None:
+            ends = record.got_at + most
     return {
         "kernel_id": record.kernel_id,
         "user": record.user,

@@ -5,7 +5,7 @@ What one waiter claims is gone for those behind it. It must never know who waits
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from .devices import Devices
@@ -47,8 +47,8 @@ def fewest(holders: Iterable[tuple[KernelRecord, int]], missing: int) -> tuple[l
 class Supply:
     """``park_cost``: seconds that parking takes, as seen so far. Holders are looked at only once free GPUs don't do."""
 
-    def __init__(self, node: str, devices: Devices, policy: Policy, park_cost: float, now: float) -> None:
-        self._node, self._devices, self._policy, self._cost, self._now = node, devices, policy, park_cost, now
+    def __init__(self, node: str, devices: Devices, rules: Callable[[KernelRecord], Policy], park_cost: float, now: float) -> None:
+        self._node, self._devices, self._rules, self._cost, self._now = node, devices, rules, park_cost, now
         self.free = dict(devices.free(node))
         self._coming: dict[str, float] = {}  # the GPUs being left, and when each will be free
         self._idle: dict[KernelRecord, float] = {}  # the holders that could give way, longest idle first, and when each may be made to
@@ -64,7 +64,7 @@ class Supply:
             if not record.silence:  # else nobody knows when it is done
                 self._leaves(self._coming, record, record.since)
         for record in sorted(self._devices.idle(self._node), key=lambda record: record.idle_since):
-            at = self._idle[record] = yields_at(self._policy, record)
+            at = self._idle[record] = yields_at(self._rules(record), record)
             if self._now < at < self._next:
                 self._next = at
         self._within.update(self.free, self._coming, *map(self._devices.owned, self._idle))
@@ -114,7 +114,7 @@ class Supply:
             ready = max(ready, self._now + self._cost)
         later = []
         if gained < missing:
-            hopes = [(min(at, ends_at(self._policy, record)[0]), record) for record, at in self._idle.items() if at > self._now]
+            hopes = [(min(at, ends_at(self._rules(record), record)[0]), record) for record, at in self._idle.items() if at > self._now]
             for at, record in sorted(hopes, key=lambda hope: hope[0]):
                 gain = self._gain(record, pool)
                 if gain and at < NEVER and gained < missing:

@@ -41,7 +41,7 @@ class Waiting:
             self._timer = self._reactor.call_later(self._after, self._tick)
 
     def placed(self, place: dict[str, Any]) -> None:
-        """The broker's word: position, of, holders, expected."""
+        """The broker's word: position, of, holders, expected, and what its user holds too much of."""
         self._place, self._placed_at = place, time.monotonic()
         if self._lines:
             self._show()
@@ -71,8 +71,8 @@ class Waiting:
             said.append(" (no gateway answers at the moment; the cell stays in its place)")
         elif self._place:
             position, of = self._place.get("position", 1), self._place.get("of", 1)
-            said.append(": you are next" if position == 1 else f": place {position} of {of}")
-            holders = self._place.get("holders") or []
+            holders, quota = self._place.get("holders") or [], self._place.get("quota")
+            said.append(f": {quota}" if quota else ": you are next" if position == 1 else f": place {position} of {of}")
             if holders:
                 said.append(", held by " + ", ".join(map(str, holders[:3])) + (f" and {len(holders) - 3} more" if len(holders) > 3 else ""))
         expected = self._place.get("expected")

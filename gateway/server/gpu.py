@@ -12,7 +12,7 @@ from typing import Any
 
 from tornado.iostream import StreamClosedError
 
-from ..broker.rules import change_policy, policy, switch
+from ..broker.rules import switch
 from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError
 from ..settings import MOST
 from .answers import Handler, rest
@@ -62,17 +62,20 @@ class HoldHandler(GpuHandlerBase):
 
 
 class PolicyHandler(GpuHandlerBase):
-    """The rules in force. ``PATCH`` changes some of them until the gateway stops; all of them or, if one is bad, none."""
+    """The rules in force; with ``?kernel=ID`` which value of each holds for that kernel, and why. ``PATCH`` changes some of them until the
+    gateway stops; all of them or, if one is bad, none."""
 
     @rest
     async def get(self) -> None:
-        self.answer(policy(self.broker.leases))
+        kernel_id = self.get_query_argument("kernel", "")
+        self.answer(self.broker.explain(self.known(kernel_id)) if kernel_id else self.broker.rules.show())
 
     @rest
     async def patch(self) -> None:
-        change_policy(self.broker.leases, self.body(), self.broker.policy_changed)
-        self.log.info("Lease policy is now %s.", json.dumps(policy(self.broker.leases)))
-        self.answer(policy(self.broker.leases))
+        self.broker.rules.change(self.body())
+        rules = self.broker.rules.show()
+        self.log.info("Lease policy is now %s.", json.dumps(rules))
+        self.answer(rules)
 
 
 class DrainHandler(GpuHandlerBase):

@@ -56,11 +56,25 @@ def test_a_change_of_policy_holds_at_once() -> None:
         kernel.want()
         await world.phase(kernel, Phase.HOLDING)
         world.passes(60)
-        world.leases.idle_timeout = 30.0
-        world.broker.policy_changed()
+        world.broker.rules.change({"idle_timeout": 30.0})
         await world.phase(kernel, Phase.PARKED)
 
     run(story)
+
+
+def test_a_change_for_one_user_holds_for_nobody_else() -> None:
+    async def story(world: World) -> None:
+        ana, bo = await world.kernel("k1", "ana"), await world.kernel("k2", "bo")
+        for kernel in (ana, bo):
+            kernel.want()
+            await world.phase(kernel, Phase.HOLDING)
+        world.broker.rules.change({"users": {"ana": {"idle_timeout": 5}}})
+        world.passes(6)
+        await world.phase(ana, Phase.PARKED)
+        assert world.broker.book.kernels[bo.kernel_id].phase is Phase.HOLDING
+        assert world.broker.explain("k1")["settings"]["idle_timeout"]["level"] == "user"
+
+    run(story, gpu("GPU-0"), gpu("GPU-1"))
 
 
 def test_a_training_thread_keeps_the_gpu_after_its_cell() -> None:
@@ -174,7 +188,7 @@ def test_the_snapshot_has_the_shape_of_the_contract() -> None:
         assert first["since"].endswith("Z")
         assert first["idle_since"] is None
         assert {"kernel_id", "user", "phase", "gpus", "executing", "since", "idle_since", "ends_by", "parked_bytes"} <= set(first)
-        assert set(picture["queue"][0]) == {"kernel_id", "user", "notebook", "count", "position", "since"}
+        assert set(picture["queue"][0]) == {"kernel_id", "user", "notebook", "count", "position", "since", "quota"}
         assert picture["queue"][0]["position"] == 1
 
     run(story)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateway.leases.events import GpuLost, GpuSeen, NodeDrained, Park, Tick
+from gateway.leases.levels import Levels
 from gateway.leases.policy import Policy
 from gateway.protocol.model import GPU_IN_USE, Gpu, Phase, Rung
 
@@ -17,7 +18,7 @@ SECONDS = st.sampled_from([0.0, 0.5, 1.0, 3.0, 10.0, 60.0, 300.0])
 RUNGS = st.sampled_from([Rung.ANYWHERE, Rung.ANYWHERE, Rung.SAME_GPU, Rung.EXCLUSIVE])
 USERS = st.sampled_from(["ana", "bo"])
 COUNTS = st.sampled_from([0, 1, 1, 1, 1, 2, 2, 3, 9])
-POLICIES = st.builds(
+SITES = st.builds(
     Policy,
     idle_timeout=st.sampled_from([None, 0.0, 5.0, 120.0]),
     min_hold=st.sampled_from([0.0, 5.0]),
@@ -28,6 +29,33 @@ POLICIES = st.builds(
     reserve_after=st.sampled_from([None, 0.0, 20.0]),
     park_backoff=st.just(10.0),
 )
+SAID = st.fixed_dictionaries(
+    {},
+    optional={
+        "idle_timeout": st.sampled_from([None, 0.0, 5.0]),
+        "min_hold": st.sampled_from([0.0, 5.0]),
+        "max_hold": st.sampled_from([None, 0.0, 30.0]),
+        "queue_timeout": st.sampled_from([None, 0.0, 100.0]),
+        "reclaim": st.booleans(),
+        "gpus_per_user": st.sampled_from([None, 0, 1, 2]),
+        "gpus_per_kernel": st.sampled_from([None, 0, 1, 2]),
+        "priority": st.integers(-1, 1),
+        "quiet": st.booleans(),
+    },
+)
+WEIGHED = st.builds(lambda said, weight: {**said, **weight}, SAID, st.sampled_from([{}, {"weight": 0.0}, {"weight": 3.0}]))
+SPECS = st.sampled_from(["python", "torch"])
+LAYERS = st.fixed_dictionaries(
+    {
+        "flavor": st.dictionaries(st.sampled_from(["gpu", "big"]), SAID, max_size=2),
+        "kernelspec": st.dictionaries(st.just("torch"), SAID, max_size=1),
+        "group": st.dictionaries(st.sampled_from(["all", "some"]), WEIGHED, max_size=2),
+        "user": st.dictionaries(st.just("ana"), WEIGHED, max_size=1),
+    }
+)
+POLICIES = st.one_of(
+    SITES.map(Levels), st.builds(Levels, SITES, LAYERS, st.just({"some": ["ana"], "all": ["ana", "bo"]}))
+)  # fmt: skip
 
 
 class Stories(RuleBasedStateMachine):
@@ -35,18 +63,20 @@ class Stories(RuleBasedStateMachine):
 
     @initialize(
         policy=POLICIES, rungs=st.lists(RUNGS, min_size=1, max_size=4), nodes=st.integers(1, 2),
-        kernels=st.lists(st.tuples(USERS, COUNTS, RUNGS, st.booleans()), max_size=4),
+        kernels=st.lists(st.tuples(USERS, COUNTS, RUNGS, st.booleans(), SPECS), max_size=4), mixed=st.booleans(),
     )  # fmt: skip
-    def begin(self, policy: Policy, rungs: list[Rung], nodes: int, kernels: list[tuple[str, int, Rung, bool]]) -> None:
+    def begin(
+        self, policy: Levels, rungs: list[Rung], nodes: int, kernels: list[tuple[str, int, Rung, bool, str]], mixed: bool
+    ) -> None:  # fmt: skip
         """``kernels`` were there before the story: single steps reach a parked state too rarely."""
         self.world = World(gpus=0, auto=False, policy=policy)
         self.nodes = [f"node{i}" for i in range(nodes)]
         self.rungs = {f"{node}-{i}": rung for node in self.nodes for i, rung in enumerate(rungs)}
-        self.n = 0
-        for uuid, rung in self.rungs.items():
-            self.world.tell(GpuSeen(Gpu(uuid, uuid.split("-")[0], rung=rung)))
-        for user, count, rung, released in kernels:
-            self.a_kernel_is_born(user, count, self.n)
+        self.n, self.mixed = 0, mixed
+        for uuid in self.rungs:
+            self.world.tell(GpuSeen(self.gpu(uuid)))
+        for user, count, rung, released, spec in kernels:
+            self.a_kernel_is_born(user, count, self.n, spec)
             kernel = self.world.kernels[f"k{self.n}"]
             if count:
                 self.world.run(kernel.kernel_id)
@@ -58,6 +88,10 @@ class Stories(RuleBasedStateMachine):
                 self.world.settle()
             self.world.becomes(kernel.kernel_id, rung)
 
+    def gpu(self, uuid: str) -> Gpu:
+        node, number = uuid.split("-")
+        return Gpu(uuid, node, flavor=("gpu", "big")[int(number if self.mixed else node[-1]) % 2], rung=self.rungs[uuid])
+
     def pick(self, i: int, which=lambda kernel: True) -> Kernel | None:
         kernels = [kernel for kernel in self.world.kernels.values() if which(kernel)]
         return kernels[i % len(kernels)] if kernels else None
@@ -65,10 +99,10 @@ class Stories(RuleBasedStateMachine):
     # users
 
     @precondition(lambda self: len(self.world.kernels) < 7)
-    @rule(user=USERS, count=COUNTS, node=st.integers(0, 1))
-    def a_kernel_is_born(self, user: str, count: int, node: int) -> None:
+    @rule(user=USERS, count=COUNTS, node=st.integers(0, 1), spec=SPECS)
+    def a_kernel_is_born(self, user: str, count: int, node: int, spec: str) -> None:
         self.n += 1
-        self.world.kernel(f"k{self.n}", user, count, self.nodes[node % len(self.nodes)])
+        self.world.kernel(f"k{self.n}", user, count, self.nodes[node % len(self.nodes)], spec)
 
     @rule(i=st.integers(0, 6))
     def a_cell_arrives(self, i: int) -> None:
@@ -117,6 +151,14 @@ class Stories(RuleBasedStateMachine):
         if kernel := self.pick(i, lambda kernel: kernel.outbox):
             self.world.hear(kernel, newest)
 
+    @rule(cells=st.booleans())
+    def all_states_arrive_in_one_moment(self, cells: bool) -> None:
+        for kernel in self.world.kernels.values() if cells else ():
+            if kernel.count:
+                kernel.cell()
+                self.world.says(kernel)
+        self.world.hear_all()
+
     @rule(i=st.integers(0, 6), failure=st.sampled_from(["", "", "", "does_not_fit", "fatal", GPU_IN_USE]))
     def the_device_is_done(self, i: int, failure: str) -> None:
         if kernel := self.pick(i, lambda kernel: kernel.rest in MOVING):
@@ -148,7 +190,7 @@ class Stories(RuleBasedStateMachine):
         self.world.advance(seconds)
 
     @rule(policy=POLICIES)
-    def the_policy_is_changed(self, policy: Policy) -> None:
+    def the_policy_is_changed(self, policy: Levels) -> None:
         self.world.carry(self.world.book.set_policy(policy, self.world.now))
 
     @rule(node=st.integers(0, 1), on=st.booleans())
@@ -167,7 +209,7 @@ class Stories(RuleBasedStateMachine):
     def a_gpu_comes_or_goes(self, i: int, returns: bool) -> None:
         uuid = list(self.rungs)[i % len(self.rungs)]
         if uuid in self.world.book.devices.lost or uuid not in self.world.book.gpus:
-            self.world.tell(GpuSeen(Gpu(uuid, uuid.split("-")[0], rung=self.rungs[uuid])))
+            self.world.tell(GpuSeen(self.gpu(uuid)))
         else:
             self.world.tell(GpuLost(uuid, returns))
 
@@ -187,7 +229,7 @@ class Stories(RuleBasedStateMachine):
 
     @invariant()
     def no_gpu_lies_idle_that_a_waiter_could_have(self) -> None:
-        if not hasattr(self, "world") or self.world.book.policy.gpus_per_user is not None:
+        if not hasattr(self, "world") or self.world.book.levels.limited:
             return
         book = self.world.book
         for node in self.nodes:
@@ -215,9 +257,9 @@ class Stories(RuleBasedStateMachine):
         for kernel in world.kernels.values():
             kernel.hold = 0.0
             world.says(kernel)
-        for uuid, rung in self.rungs.items():
-            world.tell(GpuSeen(Gpu(uuid, uuid.split("-")[0], rung=rung)))
-        world.carry(book.set_policy(Policy(min_hold=book.policy.min_hold, gpus_per_user=book.policy.gpus_per_user), world.now))
+        for uuid in self.rungs:
+            world.tell(GpuSeen(self.gpu(uuid)))
+        world.carry(book.set_policy(lenient(book.levels), world.now))
         world.tell(*(NodeDrained(node, False) for node in self.nodes))
         waiting = {kernel.kernel_id for kernel in world.kernels.values() if kernel.held}
         for _ in range(60):
@@ -235,6 +277,26 @@ class Stories(RuleBasedStateMachine):
             world.advance(20.0)
         assert not waiting, f"{waiting} wait in vain: {book.queue()}"
         book.validate()
+
+
+def lenient(levels: Levels) -> Levels:
+    """Nothing makes anybody wait for ever but quotas, which their user's own kernels fill, and priorities and weights."""
+    layers = {
+        level: {
+            name: {
+                setting: value
+                for setting, value in said.items()
+                if setting in ("gpus_per_user", "gpus_per_kernel", "priority", "weight", "min_hold")
+            }
+            for name, said in named.items()
+        }
+        for level, named in levels._layers.items()
+    }
+    members: dict[str, list[str]] = {}
+    for user, groups in levels._groups.items():
+        for group in groups:
+            members.setdefault(group, []).append(user)
+    return Levels(Policy(min_hold=levels.site.min_hold, gpus_per_user=levels.site.gpus_per_user), layers, members)
 
 
 Stories.TestCase.settings = settings(

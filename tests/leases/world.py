@@ -32,7 +32,9 @@ from gateway.leases.events import (
     Unwanted,
     Wanted,
 )
+from gateway.leases.levels import Levels
 from gateway.leases.policy import Policy
+from gateway.leases.record import KernelRecord
 from gateway.protocol.model import GPU_IN_USE, Gpu, Phase, Rung
 
 OFF = (Phase.COLD, Phase.PARKED)
@@ -59,8 +61,8 @@ class State:
 class Kernel:
     """One supervisor with its kernel. ``running`` cells are in flight, ``held`` ones at the gate."""
 
-    def __init__(self, kernel_id: str, user: str, count: int, node: str) -> None:
-        self.kernel_id, self.user, self.count, self.node = kernel_id, user, count, node
+    def __init__(self, kernel_id: str, user: str, count: int, node: str, spec: str = "") -> None:
+        self.kernel_id, self.user, self.count, self.node, self.spec = kernel_id, user, count, node, spec
         self.rest = Phase.COLD
         self.gpus: tuple[str, ...] = ()
         self.home: tuple[str, ...] = ()
@@ -147,7 +149,7 @@ class Kernel:
 class World:
     def __init__(
         self, *, gpus: int = 1, rung: Rung = Rung.ANYWHERE, nodes: tuple[str, ...] = ("local",), auto: bool = True,
-        places: bool = True, policy: Policy | None = None, **rules: object,
+        places: bool = True, policy: Policy | Levels | None = None, **rules: object,
     ) -> None:  # fmt: skip
         self.book = Book(policy or Policy(**rules), places=places)
         self.auto, self.now = auto, 0.0
@@ -178,8 +180,7 @@ class World:
                 assert not record.busy, "a busy kernel is never parked"
                 assert record.rung is not Rung.EXCLUSIVE, "nobody is asked to park what can't be"
             elif isinstance(command, Grant):
-                limit, user = self.book.policy.gpus_per_user, kernel.user
-                assert limit is None or self.book.usage.held(user) <= limit, "nobody is granted more than the quota"
+                self.within_quotas(record)
                 assert not any(set(other.gpus) & set(command.gpus) for other in self.kernels.values()), "only free GPUs are granted"
                 bound = record.home and record.rung is not Rung.ANYWHERE
                 assert not bound or set(command.gpus) == set(record.home), "a state that is bound to its GPUs resumes there"
@@ -187,6 +188,18 @@ class World:
             kernel.inbox.append(command)
         if self.auto:
             self.settle()
+
+    def within_quotas(self, record: KernelRecord) -> None:
+        """Counted from the records alone, and from what was said alone."""
+        levels, book = self.book.levels, self.book
+        flavor = book.gpus[record.gpus[0]].flavor if record.gpus else ""
+        most = levels.of(record.user, record.name, flavor).gpus_per_kernel
+        assert most is None or record.count <= most, "no kernel is granted more than it may have"
+        for said in levels.said("gpus_per_user", record.user, record.name, flavor):
+            held = [uuid for other in book.kernels.values() if other.user == record.user for uuid in other.gpus
+                    if (said.level != "flavor" or book.gpus[uuid].flavor == said.name)
+                    and (said.level != "kernelspec" or other.name == said.name)]  # fmt: skip
+            assert said.value is None or len(held) <= said.value, f"nobody is granted more than {said}"
 
     def says(self, kernel: Kernel) -> None:
         """The supervisor's state is on its way."""
@@ -217,6 +230,15 @@ class World:
         old, kernel.told = kernel.told, state
         self.tell(*self.meaning(kernel, old, state))
 
+    def hear_all(self) -> None:
+        """The newest state of everybody arrives in one moment."""
+        told: list[Event] = []
+        for kernel in self.kernels.values():
+            while kernel.outbox:
+                old, kernel.told = kernel.told, kernel.outbox.popleft()
+                told += self.meaning(kernel, old, kernel.told)
+        self.tell(*told)
+
     def meaning(self, kernel: Kernel, old: State | None, state: State) -> list[Event]:
         id_, sent = kernel.kernel_id, kernel.sent
         events: list[Event] = []
@@ -245,7 +267,7 @@ class World:
 
     def reborn(self) -> None:
         """The broker is killed and starts again with an empty book: orders on their way are lost, states are asked for."""
-        old, self.book = self.book, Book(self.book.policy, places=self.book._places)
+        old, self.book = self.book, Book(self.book.levels, places=self.book._places)
         lost = old.devices.lost
         for kernel in self.kernels.values():
             kernel.inbox.clear()
@@ -258,8 +280,8 @@ class World:
 
     # users
 
-    def kernel(self, kernel_id: str, user: str = "", count: int = 1, node: str = "local") -> Kernel:
-        kernel = self.kernels[kernel_id] = Kernel(kernel_id, user or kernel_id, count, node)
+    def kernel(self, kernel_id: str, user: str = "", count: int = 1, node: str = "local", spec: str = "") -> Kernel:
+        kernel = self.kernels[kernel_id] = Kernel(kernel_id, user or kernel_id, count, node, spec)
         self.says(kernel)
         return kernel
 
@@ -327,7 +349,7 @@ class World:
 
 def seen(kernel: Kernel, state: State, order: int | None) -> KernelSeen:
     return KernelSeen(
-        kernel.kernel_id, kernel.user, kernel.count, kernel.node, display=f"{kernel.kernel_id}.ipynb", phase=state.phase,
+        kernel.kernel_id, kernel.user, kernel.count, kernel.node, kernel.spec, display=f"{kernel.kernel_id}.ipynb", phase=state.phase,
         gpus=state.gpus, home=state.home, wanted=state.wanted, executing=state.executing, hold_for=state.hold, order=order,
         rung=state.rung,
     )  # fmt: skip

@@ -99,7 +99,7 @@ elastic.jupyter.org/gateway: {{ include "eg.gatewayName" . }}
 
 {{/* jupyter_elastic_gateway_config.json, without the token. */}}
 {{- define "eg.config" -}}
-{{- $leases := dict -}}
+{{- $leases := dict "policy_file" "/etc/elastic-gateway/policy/policy.yaml" -}}
 {{- range $name, $value := .Values.leases -}}
 {{- $_ := set $leases $name (ternary nil $value (eq (toString $value) "none")) -}}
 {{- end -}}
