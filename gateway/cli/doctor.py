@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import select
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
-from ..protocol.errors import DeviceError
 from . import show
 
-SECONDS = 3600  # a soak takes its time; a driver that hangs takes for ever
+SECONDS = 600.0  # for one step of a check; a driver that hangs takes for ever
 RUNGS = {"anywhere": "resumes anywhere", "same-gpu": "resumes on this one", "exclusive": "can't park"}
 
 
@@ -41,18 +43,46 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(check["ok"] is False for check in said["checks"]) else 0
 
 
-def examine(python: str, size: int, cycles: int) -> dict[str, Any]:
-    """``{"gpus": [...], "checks": [...]}``. Raises ``DeviceError`` where the checks themselves don't come to an end."""
+def examine(python: str, size: int, cycles: int, only: str = "", patience: float = SECONDS) -> dict[str, Any]:
+    """``{"gpus": [...], "checks": [...]}``; where the checks themselves don't come to an end, the last one says where they were. ``size``:
+    bytes; ``only``: the name of one check; ``patience``: seconds for each step."""
     command = [sys.executable, "-m", "gateway.pod.cuda.checks", "--python", python, "--size", str(size), "--cycles", str(cycles)]
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SECONDS)
-        said: dict[str, Any] = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        raise DeviceError(f"The driver has not come back from a check within {SECONDS} s: this node should not park anything.") from None
-    except ValueError:
-        raise DeviceError(
-            f"The checks ended without a result (exit status {done.returncode}): this node should not park anything."
-        ) from None
+    process = subprocess.Popen([*command, "--only", only], stdout=subprocess.PIPE)
+    said: dict[str, Any] = {"gpus": [], "checks": []}
+    check, step = "driver", "the driver's start"
+    assert process.stdout
+    with process.stdout:
+        for line in _lines(process.stdout.fileno(), patience):
+            if line is None:
+                hangs = f"the driver has not come back from this within {patience:g} s: {step}. This node should not park anything; process"
+                return _broken(said, check, f"{hangs} {process.pid} is left as it is, because killing it could make things worse")
+            if "name" in line:
+                said["checks"].append(line)
+            else:
+                said["gpus"] = line.get("gpus", said["gpus"])
+                check = line.get("check", check)
+                step = f"{line['step']} of process {line['pid']}" if "step" in line else step
+    if process.wait() not in (0, 1):
+        return _broken(
+            said, check, f"the checks ended in the middle (exit status {process.returncode}): this node should not park anything"
+        )
+    return said
+
+
+def _lines(fd: int, patience: float) -> Iterator[dict[str, Any] | None]:
+    """The objects that come, until the end; None: nothing more for so many seconds."""
+    rest = b""
+    while select.select([fd], [], [], patience)[0]:
+        chunk = os.read(fd, 1 << 16)
+        if not chunk:
+            return
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from map(json.loads, lines)
+    yield None
+
+
+def _broken(said: dict[str, Any], check: str, reason: str) -> dict[str, Any]:
+    said["checks"].append({"name": check, "ok": False, "value": None, "unit": "", "reason": reason})
     return said
 
 

@@ -43,6 +43,7 @@ def snapshot(book: Book, now: float) -> dict[str, list[Any]]:
                 "memory_bytes": gpu.memory_bytes,
                 "simulated": gpu.simulated,
                 "rung": str(gpu.rung),
+                "rung_reason": gpu.reason,
                 "leasable": gpu.uuid not in book.devices.lost and gpu.node not in book.drained,
             }
             for gpu in book.gpus.values()

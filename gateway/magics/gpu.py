@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from ..protocol.durations import read_duration
 from ..protocol.errors import SupervisorLost
-from ..protocol.model import KernelState, LeaseState, Phase
+from ..protocol.model import KernelState, LeaseState, Phase, Rung
 from .supervisor import ask
 
 USAGE = "%gpu · %gpu hold 30m · %gpu release · %gpu off · %gpu on · %gpu simulate 4GB"
@@ -97,6 +97,7 @@ def describe(answer: dict[str, Any]) -> str:
         parts.append(f"{_bytes(lease.parked_bytes)} of GPU memory parked in this machine's memory")
     if state.simulated_bytes:
         parts.append(f"pretends to use {_bytes(state.simulated_bytes)} of GPU memory")
+    parts += filter(None, (_rung(lease), lease.alarm))
     if lease.fatal:
         parts.append("what it had on the GPU is lost: restart the kernel")
     if answer.get("mode") == "off":
@@ -129,6 +130,18 @@ def _phase(lease: LeaseState, held: int, place: dict[str, Any]) -> str:
     if lease.phase == Phase.PARKED:
         return "holds no GPU now; its state is parked and comes back with the next GPU cell"
     return "has held no GPU yet; the first GPU cell asks for one"
+
+
+def _rung(lease: LeaseState) -> str:
+    """What can be done with its state; "" where it has none, or nothing is known."""
+    why = f": {lease.rung_reason}" if lease.rung_reason else ""
+    if lease.rung == Rung.EXCLUSIVE and (lease.gpus or lease.phase != Phase.HOLDING):
+        return f"a GPU stays with this kernel until it ends or is restarted{why}"
+    if not lease.gpus and not lease.home:
+        return ""
+    if lease.rung == Rung.SAME_GPU:
+        return f"parked, its state comes back to the same GPU{why}"
+    return "parked, its state can come back to any GPU here" if lease.rung == Rung.ANYWHERE else ""
 
 
 def _usage(text: str) -> Exception:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from functools import cache
 from typing import Any
 
 import pytest
 
+from gateway.cli.doctor import examine
 from gateway.pod.cuda.driver import present
 
 PYTHON = "ELASTIC_TEST_PYTHON"  # an interpreter that has torch
@@ -37,14 +36,13 @@ pytestmark = [
 
 @cache
 def seen() -> dict[str, dict[str, Any]]:
-    command = [sys.executable, "-m", "gateway.pod.cuda.checks", "--python", os.environ.get(PYTHON, sys.executable), "--cycles", "100"]
-    said = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout)
+    said = examine(os.environ.get(PYTHON, sys.executable), size=1 << 30, cycles=100)
     return {check["name"]: check for check in said["checks"]}
 
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_this_machines_driver(name: str) -> None:
-    check = seen().get(name) or seen()["driver"]
+    check = seen().get(name) or next(reversed(seen().values()))  # the one in which all came to an end, or that there is no driver
     if check["ok"] is None:
         pytest.skip(f"{check['reason']} (torch is looked for in the interpreter that {PYTHON} names)")
     assert check["ok"], check["reason"]

@@ -143,7 +143,8 @@ def test_the_snapshot_has_the_shape_of_the_rest_interface():
     world.advance(10.0)
     shown = snapshot(world.book, world.now)
     assert shown["gpus"][0] == {
-        "uuid": "l0", "node": "local", "flavor": "gpu", "memory_bytes": 0, "simulated": False, "rung": "anywhere", "leasable": True,
+        "uuid": "l0", "node": "local", "flavor": "gpu", "memory_bytes": 0, "simulated": False, "rung": "anywhere",
+        "rung_reason": "", "leasable": True,
     }  # fmt: skip
     lease = shown["leases"][0]
     assert {"kernel_id", "user", "phase", "gpus", "executing", "since", "idle_since", "ends_by", "parked_bytes"} <= set(lease)

@@ -40,6 +40,24 @@ def test_what_is_typed_is_asked(shell: InteractiveShell, supervisor: Supervisor,
         ({"phase": "HOLDING", "gpus": ["GPU-1"], "executing": True}, "Holds GPU-1."),
         ({"phase": "HOLDING", "gpus": ["GPU-1"], "idle_for": 30.0}, "Holds GPU-1; idle for 30 s."),
         ({"phase": "HOLDING", "gpus": ["GPU-1", "GPU-2"], "count": 2, "hold_for": 1700.0}, "Holds GPU-1 and GPU-2; kept for 28 min more."),
+        (
+            {"phase": "HOLDING", "gpus": ["GPU-1"], "rung": "anywhere"},
+            "Holds GPU-1; parked, its state can come back to any GPU here.",
+        ),
+        (
+            {"phase": "PARKED", "home": ["GPU-1"], "rung": "same-gpu", "rung_reason": "driver 575.57.08: too old"},
+            "comes back with the next GPU cell; parked, its state comes back to the same GPU: driver 575.57.08: too old.",
+        ),
+        (
+            {"phase": "COLD", "rung": "exclusive", "rung_reason": "a MIG partition"},
+            "Has held no GPU yet; the first GPU cell asks for one; "
+            "a GPU stays with this kernel until it ends or is restarted: a MIG partition.",
+        ),
+        ({"phase": "HOLDING", "rung": "exclusive", "rung_reason": "no driver"}, "to share here, so no cell waits for one."),
+        (
+            {"phase": "PARKING", "gpus": ["GPU-1"], "alarm": "NVIDIA's driver has not come back from this for 31 s: lock of process 7"},
+            "Giving back GPU-1; NVIDIA's driver has not come back from this for 31 s: lock of process 7.",
+        ),
         ({"phase": "HOLDING"}, "There is no GPU to share here, so no cell waits for one."),
         ({"phase": "WAITING"}, "Waits for a GPU."),
         (

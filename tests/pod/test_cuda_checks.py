@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gateway.cli import doctor
 from gateway.pod.cuda import checks
+from gateway.protocol.errors import DeviceError
 
 from ..doubles.cuda import GIB, MIB, Effect, Op
 from ..gpu.test_this_machine import CHECKS
@@ -22,9 +27,7 @@ with_room = pytest.mark.parametrize("rig", [{"gpus": 2, "memory": 4 * GIB}], ind
 
 
 def examine(only: str = "") -> dict[str, Any]:
-    command = [sys.executable, "-m", "gateway.pod.cuda.checks", "--size", str(SIZE), "--cycles", "2", "--only", only]
-    said: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout)
-    return said
+    return doctor.examine(sys.executable, SIZE, cycles=2, only=only, patience=60.0)
 
 
 @with_room
@@ -56,6 +59,56 @@ def test_a_driver_that_refuses_fails_the_check_and_nothing_stays_on_the_gpu(rig:
     assert rig.node.used() == 0
 
 
+@with_room
+def test_a_driver_that_hangs_is_told_with_its_place_and_with_what_was_seen_before(rig: Rig) -> None:
+    with rig.node.fault(Op.RESTORE, 0, Effect.HANG, skip=1):
+        said = doctor.examine(sys.executable, SIZE, cycles=1, patience=3.0)
+    first, *_, last = said["checks"]
+    assert (first["ok"], last["ok"], len(said["gpus"])) == (True, False, 2)
+    assert "restore of process" in last["reason"]
+    assert len(said["checks"]) < len(CHECKS)
+    rig.wait(lambda: rig.node.used() == 0)  # it ends by itself once the driver has come back
+
+
+@with_room
+def test_checks_that_are_killed_are_told_with_what_was_seen_before(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = doctor._lines
+
+    def kill_in_the_middle(fd: int, patience: float) -> Iterator[dict[str, Any] | None]:
+        for line in lines(fd, patience):
+            yield line
+            if line and line.get("check") == "left on the GPU":
+                children = Path("/proc/self/task", str(os.getpid()), "children").read_text().split()
+                checks = [int(pid) for pid in children if b"cuda.checks" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+                os.kill(checks[-1], signal.SIGKILL)
+
+    monkeypatch.setattr(doctor, "_lines", kill_in_the_middle)
+    said = examine()
+    assert said["checks"][-1]["ok"] is False
+    assert "ended in the middle (exit status -9)" in said["checks"][-1]["reason"]
+    assert said["checks"][0]["ok"] is True
+
+
+class NoParking:
+    """Of a program without a GPU."""
+
+    cards = SimpleNamespace(used=lambda gpus: {})
+
+    def sweep(self, *arguments: object, freeze: bool) -> None:
+        pass
+
+
+def test_a_program_that_stays_blocked_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = checks.Patient(NoParking(), sys.executable, [])  # type: ignore[arg-type]
+    assert patient.do("1 + 1") == 2
+    monkeypatch.setattr(checks, "PATIENCE", 0.2)
+    with pytest.raises(DeviceError, match="has not come back from"):
+        patient.do("__import__('time').sleep(60)")
+    patient.kill()
+    with pytest.raises(checks.Impossible, match="it has ended"):
+        patient.do("1 + 1")
+
+
 @pytest.mark.parametrize("rig", [{"driver": "550.54.15", "cuda": 12040, "memory": 4 * GIB}], indirect=True)
 def test_under_an_old_driver_nothing_is_tried(rig: Rig) -> None:
     said = examine()
@@ -71,12 +124,12 @@ def test_a_full_gpu_is_left_alone(rig: Rig) -> None:
     assert "too little free memory" in check["reason"]
 
 
-def test_without_a_driver_the_checks_say_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_the_checks_say_so(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "Cuda", missing)
     assert checks.main([]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["gpus"] == []
-    assert "no NVIDIA driver answers here" in said["checks"][0]["reason"]
+    gpus, check = map(json.loads, capfd.readouterr().out.splitlines())
+    assert gpus == {"gpus": []}
+    assert "no NVIDIA driver answers here" in check["reason"]
 
 
 def missing() -> None:

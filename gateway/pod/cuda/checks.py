@@ -1,8 +1,9 @@
-"""What this node's driver really does with parked state: ten checks, ``python -m gateway.pod.cuda.checks``, answered as one JSON object.
+"""What this node's driver really does with parked state: ten checks, ``python -m gateway.pod.cuda.checks``, as JSON, an object a line.
 
-``{"gpus": [{"uuid", "rung", "reason"}], "checks": [{"name", "ok", "value", "unit", "reason"}]}``; ``ok`` is null for what could
-not be tried here, and the reason says why. It must never touch a process that it has not started itself, nor a GPU that has no
-room, and it must promise nothing: it says what it saw.
+First ``{"gpus": [{"uuid", "rung", "reason"}]}``, then ``{"name", "ok", "value", "unit", "reason"}`` for each check as it ends, and in
+between ``{"check"}`` and ``{"step", "pid"}`` with what is being done, so that whoever reads knows where a driver hangs. ``ok`` is null for
+what could not be tried here, and the reason says why. It must never touch a process that it has not started itself, nor a GPU that has
+no room, and it must promise nothing: it says what it saw.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import select
 import subprocess
 import sys
 import time
@@ -59,11 +61,16 @@ class Patient:
         return self._process.pid
 
     def do(self, code: str) -> Any:
-        """Raises ``Impossible`` with the patient's own words."""
+        """Raises ``Impossible`` with the patient's own words, ``DeviceError`` where it doesn't come back."""
         assert self._process.stdin
         assert self._process.stdout
-        self._process.stdin.write(json.dumps(code).encode() + b"\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps(code).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise Impossible("it has ended") from None
+        if not select.select([self._process.stdout], [], [], PATIENCE)[0]:  # each line is answered before the next one is sent
+            raise DeviceError(f"a program has not come back from {code!r} within {PATIENCE:g} s", reason="hangs")
         said = json.loads(self._process.stdout.readline() or '{"error": "it has ended"}')
         if "error" in said:
             raise Impossible(said["error"])
@@ -107,7 +114,7 @@ class Checks:
     def __init__(self, python: str, size: int, cycles: int) -> None:
         self._python, self._size, self._cycles = python, size, cycles
         self._cuda, self._nvml = Cuda(), Nvml()
-        self._parking = Parking(self._cuda, self._nvml, lambda fields: None)
+        self._parking = Parking(self._cuda, self._nvml, say)
         self._uuids = self._nvml.uuids()
 
     def gpus(self) -> list[dict[str, str]]:
@@ -137,6 +144,7 @@ class Checks:
         ):
             if only and name != only:
                 continue
+            say({"check": name})
             try:
                 ok, value, reason = check()
             except Impossible as exc:
@@ -166,8 +174,9 @@ class Checks:
             done = subprocess.run(
                 command, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", capture_output=True, text=True, timeout=PATIENCE
             )
-            (said,) = json.loads(done.stdout)["checks"]
-        except (OSError, ValueError, KeyError, subprocess.TimeoutExpired) as exc:
+            said = json.loads(done.stdout.splitlines()[-1])
+            said = {"ok": said["ok"], "value": said["value"], "reason": said["reason"]}
+        except (OSError, ValueError, LookupError, subprocess.TimeoutExpired) as exc:
             raise Impossible(f"run it as another user than root: as nobody it does not start here ({exc})") from None
         return said["ok"], said["value"], said["reason"]
 
@@ -281,8 +290,15 @@ class Checks:
             patient.kill()
 
 
+def say(fields: dict[str, Any]) -> None:
+    try:
+        os.write(1, json.dumps(fields).encode() + b"\n")
+    except BrokenPipeError:
+        pass  # whoever has read has gone; what was begun is brought to its end
+
+
 def main(argv: Optional[list[str]] = None) -> int:
-    """Prints the JSON object. 0: nothing was found that fails, 1: something was."""
+    """Prints the lines. 0: nothing was found that fails, 1: something was."""
     parser = argparse.ArgumentParser(
         prog="python -m gateway.pod.cuda.checks", description="What this node's driver does with parked state."
     )
@@ -294,12 +310,15 @@ def main(argv: Optional[list[str]] = None) -> int:
     try:
         checks = Checks(args.python, args.size, args.cycles)
     except (OSError, NvmlError) as exc:
-        reason = f"no NVIDIA driver answers here: {exc}"
-        print(json.dumps({"gpus": [], "checks": [{"name": "driver", "ok": None, "value": None, "unit": "", "reason": reason}]}))
+        say({"gpus": []})
+        say({"name": "driver", "ok": None, "value": None, "unit": "", "reason": f"no NVIDIA driver answers here: {exc}"})
         return 0
-    answer = {"gpus": checks.gpus(), "checks": list(checks.run(args.only))}
-    print(json.dumps(answer))
-    return 1 if any(check["ok"] is False for check in answer["checks"]) else 0
+    say({"gpus": checks.gpus()})
+    failed = False
+    for check in checks.run(args.only):
+        say(check)
+        failed = failed or check["ok"] is False
+    return int(failed)
 
 
 if __name__ == "__main__":
