@@ -50,6 +50,7 @@ class Distributed:
         ``--show 0,1``     show what these ranks print, or ``all`` (the default with -e none)
         ``--no-init``      with -e torch: leave torch.distributed's process group to the cell
         ``--detach``       go on at once, and let it outlive this kernel; ``%burst result`` brings home what it made
+        ``--compress fp16``  with -e torch: send gradients in fewer bits; or ``bf16``, or ``powersgd:4``, far fewer and less exact
         ``--timeout 2h``   end it with an error after so long; there is no limit otherwise
         ``--save-every 5m``  how often an elastic.State is saved, in case that a worker is lost
         ``--restartable``  a cell without commit may begin anew when workers change or are lost

@@ -79,6 +79,31 @@ def test_a_cell_may_make_its_own_process_group_and_one_rank_that_fails_ends_all(
     assert (cell.ename, cell.evalue) == ("LookupError", "one of two")
 
 
+@needs_torch
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [("fp16", ""), ("bf16", "gradients are compressed to fp16 instead"), ("powersgd:2", "")],
+    ids=["fp16", "bf16", "powersgd"],
+)
+def test_gradients_can_be_compressed(browser, how, told):
+    cell = browser.run(
+        f"%%distributed -w 2 -e torch -g 0 --compress {how}\nimport torch\n"
+        "from torch.nn.parallel import DistributedDataParallel\ntorch.manual_seed(0)\n"
+        "model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(600, 600), torch.nn.ReLU(), torch.nn.Linear(600, 1)))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)\nx = torch.randn(64, 600)\ny = x[:, :1] * 2\nlosses = []\n"
+        "for step in range(30):\n    optimizer.zero_grad()\n    loss = ((model(x[RANK::2]) - y[RANK::2]) ** 2).mean()\n"
+        "    loss.backward()\n    optimizer.step()\n    losses.append(loss.item())\n"
+        "gradient = model.module[0].weight.grad\nbits = float((gradient - gradient.half().float()).abs().max())",
+        200,
+    )
+    assert cell.status == "ok", cell
+    assert told in "".join(str(m["content"]) for m in browser.messages)
+    first, last, bits = (float(word) for word in browser.run("print(losses[0], losses[-1], bits)").out.split())
+    assert last < first
+    assert (bits == 0) == (how != "powersgd:2"), "what went over the network had sixteen bits"
+
+
 @needs_mpi
 def test_mpi_ranks_speak_with_one_another(browser):
     cell = browser.run(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import re
 import shlex
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -15,7 +16,7 @@ from ...protocol.durations import read_duration
 
 _ABSENT = {  # words of other launchers
     "--image": "workers in pods are", "--pip": "installing packages for workers is", "--queue": "workers in pods are",
-    "--on-demand": "workers in pods are", "--compress": "gradient compression is", "--procs": "several processes for each worker are",
+    "--on-demand": "workers in pods are", "--procs": "several processes for each worker are",
     "--ps": "parameter servers are", "--role": "roles are",
 }  # fmt: skip
 
@@ -46,6 +47,7 @@ class Options:
     timeout: Optional[float] = None
     save_every: float = SAVE_EVERY
     restartable: bool = False
+    compress: Optional[str] = None
     dry_run: bool = False
 
     @property
@@ -73,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--detach", action="store_true")
     parser.add_argument("--timeout")
     parser.add_argument("--save-every")
+    parser.add_argument("--compress")
     parser.add_argument("--restartable", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--name")
@@ -97,7 +100,8 @@ def read(line: str) -> Options:
         workers=workers, most=most, engine=engine, gpus=_gpus(found.gpus), name=found.name, take=found.take,
         take_nothing=found.take_nothing, out=found.out, give_back=_ranks("--ranks", found.ranks, workers),
         show=_ranks("--show", show, most), init=found.init, detach=found.detach, timeout=_duration("--timeout", found.timeout),
-        save_every=_duration("--save-every", found.save_every) or SAVE_EVERY, restartable=found.restartable, dry_run=found.dry_run,
+        save_every=_duration("--save-every", found.save_every) or SAVE_EVERY, restartable=found.restartable,
+        compress=_compress(found.compress, engine), dry_run=found.dry_run,
     )  # fmt: skip
 
 
@@ -125,6 +129,16 @@ def _duration(option: str, text: Optional[str]) -> Optional[float]:
     if text is not None and not seconds:
         raise Usage(f"{option} needs a time such as 90s, 30m or 2h, not {text!r}")
     return seconds
+
+
+def _compress(text: Optional[str], engine: str) -> Optional[str]:
+    if text is None:
+        return None
+    if engine != "torch":
+        raise Usage(f"--compress is for the gradients of -e torch, not of -e {engine}")
+    if not re.fullmatch(r"fp16|bf16|powersgd(:[1-9][0-9]{0,3})?", text):
+        raise Usage(f"--compress takes fp16, bf16, powersgd or powersgd:RANK, not {text!r}")
+    return text
 
 
 def _gpus(text: Optional[str]) -> Optional[int]:

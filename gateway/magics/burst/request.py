@@ -18,6 +18,7 @@ def request(options: Options) -> dict[str, Any]:
         "python": sys.executable, "version": list(sys.version_info[:3]), "packages": _PACKAGES, "cwd": os.getcwd(), "env": dict(os.environ),
         "path": sys.path, "pid": os.getpid(), "started": _started(), "give_back": options.give_back, "out": options.out,
         "init": options.init and options.engine == "torch", "save_every": options.save_every,
+        "compress": options.compress,
     }  # fmt: skip
 
 

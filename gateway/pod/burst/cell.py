@@ -19,8 +19,9 @@ from ...protocol.errors import ElasticError
 from ...protocol.transfer.blobs import header_of
 from ..elastic.member import Left, Member, join
 from ..rank import Arena, load
+from . import compression
+from .process_group import is_used, uses_torch
 from .process_group import make as make_process_group
-from .process_group import uses_torch
 
 if TYPE_CHECKING:
     from .worker import Line
@@ -51,6 +52,8 @@ def run(folder: Path, place: dict[str, int], line: Line, state: Optional[str]) -
         cell = load(arena.private, arena=arena, local_rank=place["LOCAL_RANK"])
         if request.get("init"):
             make_process_group(cell.source.text)
+        if request.get("compress") and is_used(cell.source.text):
+            compression.install(request["compress"], lambda text: line.say(burst.NOTE, text=text) if rank == 0 else None)
         join(Member(line, folder, state, rank, place["WORLD_SIZE"], float(request.get("save_every", math.inf))))
         signal.signal(signal.SIGINT, signal.default_int_handler)
         failed = cell.run(place, show)

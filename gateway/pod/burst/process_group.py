@@ -17,9 +17,14 @@ def uses_torch(text: str) -> bool:
     return bool(_USES.search(text))
 
 
+def is_used(text: str) -> bool:
+    """Whether the cell, or what it has taken along, uses torch."""
+    return "torch" in sys.modules or uses_torch(text)
+
+
 def make(text: str) -> None:
     """``text``: the cell. Called in each rank, before the cell runs."""
-    if "torch" not in sys.modules and not uses_torch(text):
+    if not is_used(text):
         return
     import torch
     import torch.distributed as dist
