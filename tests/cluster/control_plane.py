@@ -41,7 +41,9 @@ class ControlPlane:
             ["openssl", "ecparam", "-genkey", "-name", "prime256v1", "-noout"], check=True, capture_output=True, text=True
         ).stdout
         _private(self.folder / "service-accounts.key", key)
+        # Without word of its progress, as kubeadm too has it told, an API server has no bookmark for a watch of which nothing changes
         etcd = ["etcd", "--data-dir", str(self.folder / "etcd"), "--unsafe-no-fsync", "--log-level", "warn",
+                "--experimental-watch-progress-notify-interval", "5s",
                 "--listen-client-urls", self.slot.etcd, "--advertise-client-urls", self.slot.etcd,
                 "--listen-peer-urls", self.slot.etcd_peers, "--initial-advertise-peer-urls", self.slot.etcd_peers,
                 "--initial-cluster", f"default={self.slot.etcd_peers}"]  # fmt: skip
