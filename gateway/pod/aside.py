@@ -1,4 +1,4 @@
-"""What the supervisor itself asks of a Python kernel, unseen by everybody: to look at its own GPUs alone, to let go of what it caches.
+"""What the supervisor itself asks of a kernel, unseen by everybody: to look at its own GPUs alone, to let go of what it caches.
 
 It goes through shell like a cell, so it never runs beside one. It must never leave a name in the user's namespace, start CUDA in
 a process that has not, nor import anything that isn't imported.
@@ -15,7 +15,7 @@ from .reactor import Reactor
 
 # Frameworks keep what they have freed; to the driver it is memory like any other, and would be carried along. A process that has
 # not loaded the driver has nothing there, and is spared the garbage collection: some 40 ms of every hand-over.
-LET_GO = """
+_LET_GO = """
 with open("/proc/self/maps") as maps:
     cuda = "libcuda.so" in maps.read()
 if cuda:
@@ -31,25 +31,41 @@ if cuda:
 """
 
 
-def exposing(visible: Sequence[str]) -> str:
-    """Code after which frameworks that start now see exactly ``visible`` (GPU UUIDs, in this order) and take no more than they need."""
-    return f"""
+# How languages set a variable of their process's environment. Neither a name nor a GPU's has anything in it that would need quoting.
+SETTING = {"bash": "export {}='{}'", "r": "Sys.setenv({}='{}')", "julia": 'ENV["{}"] = "{}";'}
+
+
+def exposing(visible: Sequence[str], language: str) -> str:
+    """Code after which frameworks that start now see exactly ``visible`` (GPU UUIDs, in this order) and take no more than they need; ""
+    in a language that isn't known here."""
+    exactly = {"CUDA_VISIBLE_DEVICES": ",".join(visible), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if language != "python":
+        return "\n".join(SETTING[language].format(*pair) for pair in exactly.items()) if language in SETTING else ""
+    return hidden(f"""
 import os
-os.environ.update({{"CUDA_VISIBLE_DEVICES": {",".join(visible)!r}, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}})
+os.environ.update({exactly!r})
 for name, value in (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"), ("TF_FORCE_GPU_ALLOW_GROWTH", "true")):
     os.environ.setdefault(name, value)
-"""
+""")
+
+
+def hidden(code: str) -> str:
+    """Python that leaves no name in the user's namespace."""
+    return f"exec({code!r}, {{}})"
 
 
 def becoming(env: Mapping[str, str], without: Collection[str], cwd: str) -> str:
     """Code after which a kernel that was started for nobody has the environment and the folder of whoever claimed it."""
-    return f"""
+    return hidden(f"""
 import os
 for name in {sorted(without)!r}:
     os.environ.pop(name, None)
 os.environ.update({dict(env)!r})
 os.chdir({cwd!r})
-"""
+""")
+
+
+LET_GO = hidden(_LET_GO)
 
 
 class Aside:
@@ -61,7 +77,7 @@ class Aside:
 
     def run(self, code: str) -> str:
         """Run it before whatever is sent after it; returns its msg_id."""
-        content = {"code": f"exec({code!r}, {{}})", "silent": True, "store_history": False, "user_expressions": {}, "allow_stdin": False,
+        content = {"code": code, "silent": True, "store_history": False, "user_expressions": {}, "allow_stdin": False,
                    "stop_on_error": False}  # fmt: skip
         parts = self._messages.make("execute_request", content)
         self._send(parts)

@@ -21,6 +21,7 @@ class Device(ABC):
 
     known = True  # False: ``probe`` can't tell yet
     finds_left = False  # the driver tells what of a kernel that has ended is still on its GPUs
+    freezes = False  # what has state on its GPUs has to be checkpointed before it is killed
     alarm = ""  # a driver call that doesn't come back, as people are told of it; "" where all is well
 
     @abstractmethod

@@ -61,6 +61,10 @@ class SuitedDevice(Device):
     def alarm(self) -> str:  # type: ignore[override]
         return self._device.alarm
 
+    @property
+    def freezes(self) -> bool:  # type: ignore[override]
+        return self._device.freezes
+
     def probe(self) -> tuple[Rung, str]:
         return self._device.probe()
 

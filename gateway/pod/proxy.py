@@ -189,7 +189,9 @@ class Proxy:
         if child.pidfd is not None:
             self.reactor.remove(child.pidfd)
         self._greeting.end()
-        child.sweep()
+        late = self.device.freezes
+        if not late:
+            child.sweep()
         child.close()
         self.back.read_rest()  # its last output and answers
         self.state.alive = self.state.ready = False
@@ -204,10 +206,12 @@ class Proxy:
         self._unanswered.forget()
         self.cells.reset()
         self._clearing = True
-        self.lease.kernel_gone(self._cleared)
+        self.lease.kernel_gone(lambda: self._cleared(child if late else None))
 
-    def _cleared(self) -> None:
+    def _cleared(self, left: Optional[Child]) -> None:
         """Nothing of the process that ended is on a GPU any more: only now others hear of its end."""
+        if left is not None:
+            left.sweep()
         self._clearing = False
         self.changed()
         if self._ending:
@@ -428,8 +432,9 @@ class Proxy:
 
     def _expose(self, visible: list[str]) -> None:
         """Before its first GPU cell, a kernel's environment names exactly the devices that it is to see."""
-        if self.spec.language == "python":
-            self.aside.run(exposing(visible))
+        code = exposing(visible, self.spec.language)
+        if code:
+            self.aside.run(code)
 
     def _quiet(self, then: Callable[[bool], None]) -> None:
         """Before its state is parked, a kernel lets go of what it caches; ``then(False)``: it does something that is no cell."""

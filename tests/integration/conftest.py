@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,8 +67,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
 def open_(node: Node) -> Iterator[Callable[..., Notebook]]:
     opened: list[Notebook] = []
 
-    def open_(**env: str) -> Notebook:
-        opened.append(Notebook(**env))
+    def open_(*kernel: Any, **env: str) -> Notebook:
+        opened.append(Notebook(*kernel, **env))
         return opened[-1]
 
     yield open_

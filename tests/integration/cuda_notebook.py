@@ -19,9 +19,9 @@ STATE = 64 * MIB + 300 * MIB
 class Notebook:
     """One supervised kernel and the broker's line to it."""
 
-    def __init__(self, **env: str) -> None:
+    def __init__(self, argv: list[str] | None = None, language: str = "python", **env: str) -> None:
         env = {**os.environ, "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1", **env}
-        self.supervised = Supervised(simulated=None, env=env)
+        self.supervised = Supervised(argv, simulated=None, language=language, env=env)
         self.dialer: Dialer = self.supervised.dial()
         self.client: BlockingKernelClient = self.supervised.client()
 

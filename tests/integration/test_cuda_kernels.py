@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from gateway.protocol.model import Phase
 
 from ..doubles.cuda import GIB, MIB, MISSING, Effect, Node, Op, State
 from .cuda_notebook import CPU, GPU, STATE, Notebook
+from .supervised import BASH
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -66,6 +68,14 @@ def test_before_its_first_gpu_cell_a_kernel_sees_exactly_what_it_leases_and_is_t
     assert free.run(GPU + show, node.uuids[2], visible=(node.uuids[2], *rest)) == f"3 {node.uuids[2]} mine"
     assert free.park().lease.rung == "anywhere"
     assert free.run(GPU + "print(device.device_uuid())", node.uuids[0]) == node.uuids[0]
+
+
+@pytest.mark.parametrize("node", [{"gpus": 2}], indirect=True)
+def test_a_kernel_of_another_language_sees_exactly_what_it_leases_too(node: Node, open_: Callable[..., Notebook]) -> None:
+    notebook = open_(BASH, "bash")
+    assert notebook.run("echo $CUDA_VISIBLE_DEVICES", node.uuids[1]) == node.uuids[1]
+    python = f"{sys.executable} -c 'import device; device.start(); print(device.count(), device.device_uuid())'"
+    assert notebook.run(python) == f"1 {node.uuids[1]}"
 
 
 def test_a_kernel_that_has_touched_no_cuda_may_get_another_gpu_the_next_time(node: Node, open_: Callable[..., Notebook]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from gateway.protocol.model import Phase
 
-from ..doubles.cuda import MISSING, Node
+from ..doubles.cuda import MISSING, Node, Op
 from .cuda_notebook import CPU, GPU, Notebook
 from .supervised import PATIENCE
 
@@ -150,4 +152,19 @@ def test_a_supervisor_that_is_killed_in_the_middle_of_parking_leaves_nothing_on_
     while Path(f"/proc/{kernel}").exists() or Path(f"/proc/{helper}").exists():
         assert time.monotonic() < end
         time.sleep(0.01)
+    assert node.used() == 0
+
+
+@pytest.mark.parametrize("node", [{"driver": "595.71.05", "cuda": 13020}], indirect=True)
+def test_what_a_resumed_kernel_has_left_is_checkpointed_before_it_is_killed(node: Node, notebook: Notebook) -> None:
+    code = "import device, time; device.start(); print(1, flush=True); time.sleep(60)"
+    start = f"import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', {code!r}], stdout=-1)"
+    left = int(notebook.run(GPU + start + "; c.stdout.readline(); print(c.pid)"))
+    assert notebook.park().lease.phase == Phase.PARKED
+    assert notebook.run(GPU + "print(m.read(4, 12345))", node.uuids[0]) == "b'kept'"
+    before = len([call for call in node.calls(Op.CHECKPOINT) if call.pid == left])
+    os.kill(notebook.dialer.state.pid, signal.SIGKILL)
+    notebook.dialer.until(lambda s: not s.alive)
+    assert len([call for call in node.calls(Op.CHECKPOINT) if call.pid == left]) == before + 1
+    assert node.state(left) is None
     assert node.used() == 0

@@ -10,7 +10,7 @@ import pytest
 from gateway.pod.processes import on_host
 from gateway.protocol.model import Rung
 
-from ..doubles.cuda import GIB, MIB, Op, State
+from ..doubles.cuda import GIB, MIB, Effect, Op, State
 from .cuda_rig import STATE, Rig, needs_double
 
 pytestmark = needs_double
@@ -115,6 +115,21 @@ def test_a_sweep_that_never_comes_back_lets_go_some_time(rig: Rig, monkeypatch: 
     assert gone == [True]
 
 
+@pytest.mark.parametrize("dies", [True, False])
+def test_what_is_left_is_ended_though_the_driver_does_not_tell_who_that_is(rig: Rig, monkeypatch: pytest.MonkeyPatch, dies: bool) -> None:
+    monkeypatch.setattr("gateway.pod.cuda.device.SWEEP_SECONDS", 1.0)
+    rig.take()
+    kernel, left, gone = rig.program(), rig.program(), list[bool]()
+    kernel.end()
+    with rig.node.fault(Op.THREAD, 999, Effect.HANG if dies else Effect.ANSWER, times=-1) as fault:
+        rig.device.forget(kernel.pid, lambda: gone.append(left.process.poll() is not None and rig.node.used() == 0))
+        rig.until(lambda: fault.fired)
+        if dies:
+            rig.killed()
+        rig.until(lambda: gone)
+    assert gone == [True]
+
+
 def test_a_kernel_without_cuda_parks_at_once_and_needs_no_resume(rig: Rig) -> None:
     rig.take()
     assert rig.park(rig.program(start=False)) == (None, 0)
@@ -186,6 +201,17 @@ def test_state_that_does_not_fit_into_host_memory_stays_on_the_gpu(rig: Rig) -> 
     error, _ = rig.park(kernel)
     assert error is not None
     assert (error.reason, error.fatal) == ("does_not_fit", False)
+    assert not rig.node.calls(Op.LOCK)
+
+
+def test_memory_that_a_stranger_has_given_back_since_makes_the_kernels_own_no_smaller(rig: Rig) -> None:
+    rig.node.add_gpu(1 << 43)
+    rig.node.set_gpu(1, foreign=1 << 42)
+    rig.take(rig.node.uuids[1])
+    rig.node.set_gpu(1, foreign=0)
+    error, _ = rig.park(rig.program(size=1 << 42, CUDA_VISIBLE_DEVICES="1"))
+    assert error is not None
+    assert error.reason == "does_not_fit"
     assert not rig.node.calls(Op.LOCK)
 
 

@@ -11,7 +11,7 @@ from typing import Callable
 
 from ...protocol.errors import DeviceError
 from ..messages import size
-from .nvml import Nvml
+from .nvml import NOT_AVAILABLE, Nvml
 
 MARGIN, SLACK = 1.05, 512 << 20  # a restore needs the state's size times one, plus the other
 RESIDUE = 256 << 20  # bytes that may stay on a GPU without being anybody's state
@@ -36,6 +36,12 @@ class Cards:
 
     def capacity(self, uuid: str) -> int:
         return self._nvml.memory(uuid)[0]
+
+    def told(self, pids: Collection[int], gpus: Collection[str]) -> Memory:
+        """What the library says that these processes use; 0 where it doesn't know them by these ids, or doesn't say."""
+        return {
+            uuid: sum(size for pid, size in self._nvml.processes(uuid).items() if pid in pids and size != NOT_AVAILABLE) for uuid in gpus
+        }
 
     def check_alone(self, gpus: Collection[str]) -> None:
         """Raises ``DeviceError`` where processes have come to share a GPU through MPS."""

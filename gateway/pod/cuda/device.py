@@ -16,6 +16,7 @@ from typing import Any, Callable, Optional
 from ...protocol.errors import DeviceError
 from ...protocol.ladder import Facts, rung, version
 from ...protocol.model import Rung
+from .. import leftovers
 from ..device import Device, Done
 from ..reactor import Reactor, Timer
 from .driver import CHECKPOINTED, RUNNING
@@ -165,7 +166,7 @@ class CudaDevice(Device):
         self._ask("uses", lambda answer: done(bool(answer.get("used"))), root=pid, mark=self._mark, gpus=self._gpus, seconds=seconds)
 
     def before_kill(self, pid: int, done: Callable[[], None]) -> None:
-        if not self._restored or self._parked is not None or self._operation is not None or not self._hangs_when_killed:
+        if not self.freezes or self._parked is not None or self._operation is not None:
             done()
             return
         go = self._once(done)
@@ -173,8 +174,8 @@ class CudaDevice(Device):
         self._ask("freeze", lambda answer: go(), root=pid, mark=self._mark, gpus=self._gpus)
 
     @property
-    def _hangs_when_killed(self) -> bool:
-        return version(self._facts.driver) >= HANGS_WHEN_KILLED
+    def freezes(self) -> bool:  # type: ignore[override]
+        return self._restored and version(self._facts.driver) >= HANGS_WHEN_KILLED
 
     @property
     def finds_left(self) -> bool:  # type: ignore[override]
@@ -185,19 +186,19 @@ class CudaDevice(Device):
             self._operation.timer.cancel()
         if self._helper is not None and self._helper.busy:  # it may be in a call that never ends
             self._dismiss()
-        calls = [done]
+        calls, before = [done], int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
         def swept(answer: Optional[Fields] = None) -> None:
             if calls:
+                if answer is None or not answer["ok"]:  # the driver doesn't tell who is there, so nobody is spared
+                    leftovers.end(pid, self._mark, before)
                 calls.pop()()
 
         if self._gpus and self.finds_left:
-            before = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
-            freeze = self._restored and self._hangs_when_killed
-            self._ask("sweep", swept, root=pid, mark=self._mark, before=before, freeze=freeze)
+            self._ask("sweep", swept, root=pid, mark=self._mark, before=before, freeze=self.freezes)
             self._reactor.call_later(SWEEP_SECONDS, swept)
         else:
-            swept()
+            done()
         self._life += 1
         self._operation = self._parked = self._visible = None
         self._gpus, self._floor, self.alarm, self._restored = [], {}, "", False

@@ -11,6 +11,7 @@ from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 INSUFFICIENT_SIZE = 7
+NOT_AVAILABLE = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE, of 64 bits
 VGPU = 2  # NVML_GPU_VIRTUALIZATION_MODE_VGPU
 
 

@@ -73,7 +73,7 @@ class Parking:
             self._before, self._sizes = self.cards.used(gpus), {}
             if found:
                 self.cards.check_alone(gpus)
-                self._check_room(root, floor)
+                self._check_room(root, found, floor)
             listed = self.cards.lists([pid for pid, _ in found], gpus) if found else on_host()
             # 2. lock all, and those that have come meanwhile
             while found:
@@ -176,8 +176,9 @@ class Parking:
             raise DeviceError(f"The driver doesn't answer: {exc}. Nothing was moved.", reason=UNFIT) from exc
         self._initialised = True
 
-    def _check_room(self, root: int, floor: Memory) -> None:
-        state = {uuid: max(0, used - floor.get(uuid, 0)) for uuid, used in self._before.items()}
+    def _check_room(self, root: int, processes: Sequence[Identity], floor: Memory) -> None:
+        own = self.cards.told({pid for pid, _ in processes}, self._before)
+        state = {uuid: max(own[uuid], used - floor.get(uuid, 0)) for uuid, used in self._before.items()}
         need, room = int(sum(state.values()) * HOST_MARGIN), self._headroom(root)
         if need > room:
             raise DeviceError(
