@@ -426,7 +426,7 @@ class Broker:
         deadline = self.book.deadline(now)
         if self._timer:
             self._timer.cancel()
-        self._timer = None if deadline is None else self._loop.call_later(max(0.0, deadline - now), self.tick)
+        self._timer = None if deadline is None or not self.running else self._loop.call_later(max(0.0, deadline - now), self.tick)
 
     def tick(self) -> None:
         """Time has passed: what the timer calls when something in the book is due."""

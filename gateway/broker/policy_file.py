@@ -176,4 +176,5 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 
 def _wrong(line: int, why: str) -> SettingError:
-    return SettingError(f"line {line}: {why}." if line else f"{why[0].upper()}{why[1:]}." if not why[:1].isdigit() else f"{why}.")
+    sentence = why if not why.startswith(("there is", "members of")) else f"{why[0].upper()}{why[1:]}"  # others begin with a name
+    return SettingError(f"line {line}: {why}." if line else f"{sentence}.")

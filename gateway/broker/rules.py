@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ..leases.levels import LEVELS, OF_USERS, QUOTAS, SITE, Levels, Said
+from ..leases.levels import GROUP, LEVELS, OF_USERS, QUOTAS, SITE, Levels, Said
 from ..leases.quiet import quiet
 from ..leases.record import KernelRecord
 from ..protocol.errors import BadRequest, SettingError
@@ -41,6 +41,7 @@ class Rules:
         self._configured = {name: getattr(leases, name) for name in SETTINGS}
         self._path = leases.policy_file
         self._file, self._live = Rulebook(), Rulebook()
+        self._groups: dict[str, tuple[str, ...]] = {}  # of each user, by the word of whoever lets them in
         self._stamp: Stamp | None = None  # of what was read, for good or ill
         self._seen: Stamp | None = None  # at the last look
         self.error = ""  # why the file as it is now doesn't count
@@ -67,6 +68,12 @@ class Rules:
             self._hold(self._file, Rulebook(said, members))
         except (SettingError, ArithmeticError, ValueError) as exc:
             raise BadRequest(str(exc)) from None
+
+    def belong(self, groups: Mapping[str, Collection[str]]) -> None:
+        """Who is in which groups by the word of whoever lets them in, besides those whom the file and live changes name."""
+        if any(self._groups.get(user) != tuple(theirs) for user, theirs in groups.items()):
+            self._groups.update({user: tuple(theirs) for user, theirs in groups.items()})
+            self._put(self._put_together(self._file, self._live, self._site()))
 
     async def watch(self) -> None:
         """For ever: the policy file is read again when it has changed, and quiet hours begin and end."""
@@ -153,7 +160,13 @@ class Rules:
             if level != SITE:
                 said = {**file.said.get((level, name), {}), **live.said.get((level, name), {})}
                 layers[level][name] = _for_the_book({setting: each.value for setting, each in said.items()}, now)
-        members = {name: each.value for name, each in {**file.members, **live.members}.items()}
+        members: dict[str, list[str]] = {group: [] for group in layers[GROUP]}
+        for name, each in {**file.members, **live.members}.items():
+            members[name] = list(each.value)
+        for user, groups in self._groups.items():
+            for group in groups:
+                if user not in members.setdefault(group, []):
+                    members[group].append(user)
         return Levels(replace(self.leases.policy(), quiet=quiet(site["quiet_hours"], now)), layers, members)
 
     def _site(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ COMMANDS = {
     "hold": "leave a kernel its GPU for a while although it is idle",
     "drain": "take a node out of service: its GPUs are given back and nothing new begins there",
     "policy": "show the lease policy, or change it while the gateway runs",
+    "token": "make a token for a user, and its line for the users file",
     "kernelspecs": "the kernels that the gateway offers, with their GPUs and profile",
     "doctor": "what this machine can do for a kernel's GPU state, tried where there is a GPU",
     "replay": "what other lease rules would have cost and saved, played on a recorded or synthetic workload",

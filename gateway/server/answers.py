@@ -32,7 +32,7 @@ STATUS: dict[type[ElasticError], int] = {
 }
 BY_REASON = {
     "too_large": 413, "no_such_kernel": 404, "no_such_kernelspec": 404, "no_such_node": 404, "no_such_burst": 404, "kernel_limit": 429,
-    "pending": 409, "not_kept": 507,
+    "pending": 409, "not_kept": 507, "forbidden": 403,
 }  # fmt: skip
 WORDS = {  # where jupyter_server has none of its own
     403: "You are not let in: the token is missing or wrong (send it as the header `Authorization: token ...`), or the gateway was asked "
@@ -120,6 +120,16 @@ class Handler(JsonErrors, PreFlight, APIHandler):
         """Only a browser can be led to a request by a foreign page, and it says where it comes from; programs send none of these."""
         if any(name in self.request.headers for name in ("Cookie", "Origin", "Referer", "Sec-Fetch-Site")):
             super().check_xsrf_cookie()
+
+    def mine(self, user: str) -> bool:
+        """Whether the asker may act on kernels of this user. In a user's own server, which has another authorizer, all are theirs."""
+        owns = getattr(self.authorizer, "owns", None)
+        return owns is None or bool(owns(self.current_user, user))
+
+    def claimed(self, env: dict[str, str]) -> dict[str, str]:
+        """A kernel's environment, with the name of whoever it is for."""
+        claims = getattr(self.authorizer, "claims", None)
+        return env if claims is None else claims(self.current_user, env)
 
     def body(self, empty: bool = False) -> dict[str, Any]:
         return bodies.json_object(self.request.body, empty)

@@ -31,6 +31,7 @@ from ..protocol.errors import ElasticError, cause
 from ..provisioner import ElasticProvisioner
 from ..settings import Bursts, ElasticGateway, KubernetesBackend, Leases, LocalBackend, SimulatedGpu, StrictConfigFiles
 from . import embed, strict
+from .access import ElasticAuthorizer
 from .answers import NowhereHandler
 from .auth import ElasticIdentityProvider, kept_token
 from .connection import ElasticWebsocketConnection
@@ -53,6 +54,7 @@ OURS = [
     ElasticRestarter,
     ElasticSessionManager,
     ElasticIdentityProvider,
+    ElasticAuthorizer,
     ElasticWebsocketConnection,
 ]
 
@@ -106,6 +108,10 @@ class ElasticGatewayApp(StrictConfigFiles, ServerApp):
     @default("identity_provider_class")
     def _identity(self) -> type:
         return ElasticIdentityProvider
+
+    @default("authorizer_class")
+    def _authorizer(self) -> type:
+        return ElasticAuthorizer
 
     @default("kernel_websocket_connection_class")
     def _default_kernel_websocket_connection_class(self) -> type:
@@ -164,6 +170,9 @@ class ElasticGatewayApp(StrictConfigFiles, ServerApp):
             super().init_configurables()
             self.broker = embed.make_broker(self, self.kernel_manager)
             self._keep_token()
+            if isinstance(self.identity_provider, ElasticIdentityProvider):
+                self.identity_provider.on_groups = self.broker.rules.belong
+                self.identity_provider.tell_groups()
         except ElasticError as exc:
             self._stop_here(exc)
         if "database_filepath" not in self.config.get("SessionManager", {}):

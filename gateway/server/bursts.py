@@ -41,7 +41,7 @@ class BurstHandlerBase(Handler):
 class BurstsHandler(BurstHandlerBase):
     @rest
     async def get(self) -> None:
-        self.answer({"bursts": self.bursts.listing()})
+        self.answer({"bursts": [each for each in self.bursts.listing() if self.mine(each["user"])]})
 
 
 class BurstHandler(BurstHandlerBase):

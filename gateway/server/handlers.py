@@ -6,6 +6,7 @@ It must never pass a request's environment on other than as an argument, and nev
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from jupyter_core.utils import ensure_async
 from jupyter_server.services.kernels.handlers import _kernel_action_regex, _kernel_id_regex
@@ -17,20 +18,31 @@ from . import bodies
 from .answers import Handler, rest
 
 
+def check_owner(handler: Handler, kernel_id: str | None) -> None:
+    """Nobody is given somebody else's kernel by its id."""
+    kernels = handler.kernel_manager
+    if kernel_id is not None and kernel_id in kernels and not handler.mine(kernels.user_of(kernel_id)):
+        raise ElasticError(
+            "The kernel with that id is somebody else's: leave kernel_id out, and the gateway makes one.", reason="forbidden"
+        )
+
+
 class KernelsHandler(Handler):
     """``GET``: all kernels. ``POST``: start one; it is answered while the kernel still starts."""
 
     @rest
     async def get(self) -> None:
-        self.answer(await ensure_async(self.kernel_manager.list_kernels()))
+        kernels = await ensure_async(self.kernel_manager.list_kernels())
+        self.answer([model for model in kernels if self.mine(self.kernel_manager.user_of(model["id"]))])
 
     @rest
     async def post(self) -> None:
         wanted = bodies.start_body(self.body(empty=True), self.kernel_manager.client_envs)
         if wanted.ignored:
             self.log.info("Variables that a client sent and that no setting lets in: %s", ", ".join(wanted.ignored[:20]))
+        check_owner(self, wanted.kernel_id)
         kernel_id = await self.kernel_manager.start_kernel(
-            kernel_name=wanted.name, path=wanted.path, kernel_id=wanted.kernel_id, env=wanted.env
+            kernel_name=wanted.name, path=wanted.path, kernel_id=wanted.kernel_id, env=self.claimed(wanted.env)
         )
         self.set_header("Location", url_path_join(self.base_url, "api", "kernels", kernel_id))
         self.answer(self.kernel_manager.kernel_model(kernel_id), 201)
@@ -71,7 +83,18 @@ class SessionsHandler(Handler):
 
     @rest
     async def get(self) -> None:
-        self.answer(await self.session_manager.list_sessions())
+        self.answer([model for model in await self.session_manager.list_sessions() if self.mine(self._user_of(model))])
+
+    def _user_of(self, model: dict[str, Any]) -> str:
+        return self.kernel_manager.user_of(model["kernel"]["id"])
+
+    async def _found(self, path: str, user: str | None) -> dict[str, Any] | None:
+        """The session of a path: of two users each has their own."""
+        if user is None:
+            exists = await self.session_manager.session_exists(path=path)
+            return await self.session_manager.get_session(path=path) if exists else None
+        models = [model for model in await self.session_manager.list_sessions() if model["path"] == path]
+        return next((model for model in models if self._user_of(model) == user), None)
 
     @rest
     async def post(self) -> None:
@@ -79,11 +102,12 @@ class SessionsHandler(Handler):
         if wanted.path is None or wanted.type is None:
             raise BadRequest(f"{'path' if wanted.path is None else 'type'} is missing: a session needs a path and a type.")
         manager, kernel = self.session_manager, wanted.kernel or bodies.StartBody()
-        if await manager.session_exists(path=wanted.path):
-            model = await manager.get_session(path=wanted.path)
-        else:
+        check_owner(self, kernel.kernel_id)
+        env = self.claimed(kernel.env)
+        model = await self._found(wanted.path, env.get("KERNEL_USERNAME"))
+        if model is None:
             model = await manager.create_session(
-                path=wanted.path, name=wanted.name, type=wanted.type, kernel_name=kernel.name, kernel_id=kernel.kernel_id, env=kernel.env
+                path=wanted.path, name=wanted.name, type=wanted.type, kernel_name=kernel.name, kernel_id=kernel.kernel_id, env=env
             )
         self.set_header("Location", url_path_join(self.base_url, "api", "sessions", model["id"]))
         self.answer(model, 201)
@@ -107,6 +131,7 @@ class SessionHandler(Handler):
         if wanted.kernel is not None and wanted.kernel.kernel_id is not None:
             if wanted.kernel.kernel_id not in kernels:
                 raise BadRequest("There is no kernel with that id; list them with GET /api/kernels.")
+            check_owner(self, wanted.kernel.kernel_id)
             changes["kernel_id"] = wanted.kernel.kernel_id
         elif wanted.kernel is not None and wanted.kernel.name is not None:
             changes["kernel_id"] = await manager.start_kernel_for_session(
@@ -115,7 +140,7 @@ class SessionHandler(Handler):
                 name=before["name"],
                 type=before["type"],
                 kernel_name=wanted.kernel.name,
-                env=wanted.kernel.env,
+                env=self.claimed(wanted.kernel.env),
             )
         await manager.update_session(session_id, **changes)
         model = await manager.get_session(session_id=session_id)

@@ -83,6 +83,11 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         """Variables that a client may set besides ``KERNEL_*``."""
         return self.session_envs.union(self.allowed_envs)
 
+    def user_of(self, kernel_id: str) -> str:
+        """Whose kernel it is; "" for one that isn't here."""
+        kernel = self._kernels.get(kernel_id)
+        return "" if kernel is None else kernel.user
+
     # starting
 
     async def start_kernel(  # type: ignore[override]

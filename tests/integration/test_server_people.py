@@ -1,0 +1,155 @@
+"""Several users of one real gateway, each with a token: what each may see and do, and under whose name kernels run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import requests
+import websocket
+
+from gateway.server.people import hashed
+from tests.integration.machine import PATIENCE, Machine, until
+from tests.integration.serving import GPU, Gateway, Kernel, end
+
+TOKENS = {name: f"{name}-{'x' * 40}" for name in ("ana", "bo", "ops", "lab")}
+
+
+class Someone(Gateway):
+    """The same gateway, asked by one of its users."""
+
+    def __init__(self, gateway: Gateway, token: str) -> None:
+        self.machine, self.url, self.token = gateway.machine, gateway.url, token
+        self.headers = {"Authorization": f"token {token}"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    import tempfile
+    from pathlib import Path
+
+    machine = Machine(Path(tempfile.mkdtemp(prefix="eg", dir="/tmp")))
+    users = machine.root / "users.yaml"
+    extra = {"ops": ", admin: true", "lab": ", front_end: true", "ana": ", groups: [students]"}
+    users.write_text("".join(f"{name}: {{token: '{hashed(token)}'{extra.get(name, '')}}}\n" for name, token in TOKENS.items()))
+    (machine.root / "policy.yaml").write_text("groups: {students: {idle_timeout: 33}}")
+    gateway = Gateway(
+        machine, f"ElasticIdentityProvider.users_file={users}", f"Leases.policy_file={machine.root / 'policy.yaml'}",
+        "ElasticGateway.simulated_gpus=2",
+    )  # fmt: skip
+    yield gateway
+    if gateway.process.poll() is None:
+        end(gateway)
+    machine.clean()
+
+
+@pytest.fixture
+def ana(site: Gateway) -> Someone:
+    return Someone(site, TOKENS["ana"])
+
+
+@pytest.fixture
+def bo(site: Gateway) -> Someone:
+    return Someone(site, TOKENS["bo"])
+
+
+@pytest.fixture
+def ops(site: Gateway) -> Someone:
+    return Someone(site, TOKENS["ops"])
+
+
+@pytest.fixture
+def lab(site: Gateway) -> Someone:
+    return Someone(site, TOKENS["lab"])
+
+
+def listed(someone: Gateway) -> set[str]:
+    return {model["id"] for model in someone.call("GET", "/api/kernels").json()}
+
+
+def test_a_wrong_token_or_none_lets_nobody_in(site: Gateway):
+    for headers in ({}, {"Authorization": "token wrong"}, {"Authorization": f"token {hashed(TOKENS['ana'])}"}):
+        assert requests.get(f"{site.url}/api/kernels", headers=headers, timeout=PATIENCE).status_code == 403
+    assert Someone(site, TOKENS["ana"]).call("GET", "/api/me").json()["identity"]["username"] == "ana"
+
+
+def test_a_kernel_runs_under_the_name_of_the_token_whatever_the_client_claims(site: Gateway, ana: Someone):
+    with ana.kernel(KERNEL_USERNAME="bo") as kernel:
+        kernel.open().run(GPU + "1")
+        assert kernel.lease["user"] == "ana"
+        held = ana.call("GET", f"/api/gpu/policy?kernel={kernel.id}").json()
+        assert (held["user"], held["groups"], held["settings"]["idle_timeout"]["value"]) == ("ana", ["students"], 33.0)
+        assert "asked for a kernel as 'bo'" in site.log
+
+
+def test_a_trusted_front_end_says_whose_kernel_it_starts(lab: Someone, ana: Someone):
+    with lab.kernel(KERNEL_USERNAME="ana") as kernel:
+        assert kernel.id in listed(ana)
+        kernel.open().run(GPU + "1")
+        assert kernel.lease["user"] == "ana"
+
+
+def test_users_act_on_their_own_kernels_alone(ana: Someone, bo: Someone, ops: Someone, lab: Someone):
+    with ana.kernel() as kernel:
+        browser = kernel.open()
+        assert browser.run(GPU + "x = 1; print(x)").out == "1\n"
+        assert kernel.id not in listed(bo)
+        assert all(kernel.id in listed(someone) for someone in (ana, ops, lab))
+        theirs = Kernel(bo, kernel.id)
+        refused = [
+            theirs.call("GET"), theirs.call("DELETE"), theirs.call("POST", "/interrupt"), theirs.call("POST", "/restart"),
+            bo.call("POST", f"/api/gpu/kernels/{kernel.id}/release"),
+            bo.call("POST", f"/api/gpu/kernels/{kernel.id}/hold", json={"seconds": 5}),
+            bo.call("GET", f"/api/gpu/policy?kernel={kernel.id}"),
+            bo.call("POST", "/api/kernels", json={"name": "elastic", "kernel_id": kernel.id}),
+            bo.call("POST", "/api/sessions", json={"path": "b.ipynb", "type": "notebook", "kernel": {"id": kernel.id}}),
+        ]  # fmt: skip
+        assert [response.status_code for response in refused] == [403] * len(refused)
+        assert all(response.json()["message"] for response in refused)
+        with pytest.raises(websocket.WebSocketBadStatusException, match="403"):
+            theirs.open()
+        assert browser.run("print(x)").out == "1\n"
+        assert ops.call("POST", f"/api/gpu/kernels/{kernel.id}/release").ok
+        until(lambda: kernel.lease["phase"] == "PARKED")
+        assert Kernel(lab, kernel.id).open().run("print(x)").out == "1\n"
+
+
+def test_what_is_everybodys_is_changed_by_admins_alone(site: Gateway, ana: Someone, ops: Someone, lab: Someone):
+    for someone in (ana, lab):
+        assert someone.call("GET", "/api/gpu").ok and someone.call("GET", "/api/gpu/policy").ok
+        for method, path, body in (
+            ("PATCH", "/api/gpu/policy", {"idle_timeout": 1}),
+            ("POST", "/api/gpu/nodes/local/drain", {"on": True}),
+            ("POST", "/api/shutdown", {"kernels": True}),
+        ):
+            assert someone.call(method, path, json=body).status_code == 403
+    for someone in (ops, site):  # the gateway's own token is an admin's, too
+        assert someone.call("PATCH", "/api/gpu/policy", json={"max_hold": 3600}).ok
+
+
+def test_two_users_with_notebooks_of_one_name_have_a_kernel_each(ana: Someone, bo: Someone):
+    body = {"path": "Untitled.ipynb", "type": "notebook", "name": "", "kernel": {"name": "elastic"}}
+    sessions = [someone.call("POST", "/api/sessions", json=body).json() for someone in (ana, bo)]
+    try:
+        assert sessions[0]["kernel"]["id"] != sessions[1]["kernel"]["id"]
+        assert ana.call("POST", "/api/sessions", json=body).json()["id"] == sessions[0]["id"]
+        assert [model["id"] for model in bo.call("GET", "/api/sessions").json()] == [sessions[1]["id"]]
+        assert bo.call("GET", f"/api/sessions/{sessions[0]['id']}").status_code == 403
+        assert bo.call("DELETE", f"/api/sessions/{sessions[0]['id']}").status_code == 403
+    finally:
+        for someone, session in zip((ana, bo), sessions, strict=True):
+            assert someone.call("DELETE", f"/api/sessions/{session['id']}").status_code == 204
+
+
+def test_a_kernel_is_still_its_users_after_the_gateway_was_killed(site: Gateway, ana: Someone, bo: Someone):
+    import signal
+
+    with ana.kernel() as kernel:
+        kernel.open().run("x = 5")
+        site.stop(signal.SIGKILL)
+        site.start()
+        until(lambda: kernel.id in listed(ana))
+        assert kernel.id not in listed(bo)
+        assert Kernel(bo, kernel.id).call("DELETE").status_code == 403
+        held = ana.call("GET", f"/api/gpu/policy?kernel={kernel.id}").json()
+        assert held["groups"] == ["students"]
