@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import unquote
 
 from jupyter_core.utils import ensure_async
 from jupyter_server.auth.authorizer import Authorizer
@@ -34,7 +35,7 @@ class ElasticAuthorizer(Authorizer):
         """Of a kernel that isn't there everybody may be told so."""
         if self.all_kernels(user):
             return self._is_admin(user) or resource in ("kernels", "sessions", "bursts") or self._gpu(handler, action, resource)
-        path = handler.request.path
+        path = unquote(handler.request.path)  # as what the handler is given is
         if match := _OF_KERNEL.search(path):
             return self._owns_kernel(handler, user, match[1])
         if match := _OF_SESSION.search(path):
@@ -85,7 +86,10 @@ class ElasticAuthorizer(Authorizer):
         return self._owns_kernel(handler, user, model["kernel"]["id"])
 
     def _owns_burst(self, handler: Any, user: User, which: str) -> bool:
-        try:
-            return bool(handler.bursts.find(which).user == user.username)
-        except ElasticError:
-            return True
+        """A name is of whoever asks, if they have one of it."""
+        for owner in (user.username, None):
+            try:
+                return bool(handler.bursts.find(which, owner).user == user.username)
+            except ElasticError:
+                continue
+        return True

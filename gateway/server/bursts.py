@@ -10,6 +10,7 @@ import json
 from tornado.iostream import StreamClosedError
 
 from ..burst.bursts import Bursts
+from ..burst.record import Record
 from ..protocol import burst
 from ..protocol.errors import BadRequest, BrokerUnavailable
 from .answers import Handler, rest
@@ -31,6 +32,12 @@ class BurstHandlerBase(Handler):
             raise BrokerUnavailable("This server keeps no bursts: they are for kernels that are processes of its machine.")
         return bursts
 
+    def found(self, which: str) -> Record:
+        """By id or name: the asker's own, or anybody's where the asker may act on all. Raises ``ElasticError``."""
+        theirs = getattr(self.authorizer, "all_kernels", None)
+        user = None if theirs is None or theirs(self.current_user) else self.current_user.username
+        return self.bursts.find(which, user)
+
     def whole(self, name: str) -> int:
         text = self.get_query_argument(name, "0")
         if not (text.isascii() and text.isdigit() and len(text) < 16):
@@ -49,11 +56,11 @@ class BurstHandler(BurstHandlerBase):
 
     @rest
     async def get(self, which: str) -> None:
-        self.answer(self.bursts.shown(self.bursts.find(which)))
+        self.answer(self.bursts.shown(self.found(which)))
 
     @rest
     async def delete(self, which: str) -> None:
-        bursts, record = self.bursts, self.bursts.find(which)
+        bursts, record = self.bursts, self.found(which)
         shown = bursts.shown(record)
         if shown["state"] == "running":
             bursts.cancel(record)
@@ -70,7 +77,7 @@ class EventsHandler(BurstHandlerBase):
     @rest
     async def get(self, which: str) -> None:
         since = self.whole("since")
-        data = await self.bursts.events(self.bursts.find(which), since, EVENTS_BYTES, wait=bool(self.whole("wait")))
+        data = await self.bursts.events(self.found(which), since, EVENTS_BYTES, wait=bool(self.whole("wait")))
         whole, newline, _ = data.rpartition(b"\n")
         events = [json.loads(line) for line in whole.split(b"\n")] if newline else []
         self.answer({"events": events, "next": since + len(whole) + len(newline)})
@@ -81,7 +88,7 @@ class ResultHandler(BurstHandlerBase):
 
     @rest
     async def get(self, which: str, rank: str) -> None:
-        file = self.bursts.result(self.bursts.find(which), int(rank))
+        file = self.bursts.result(self.found(which), int(rank))
         self.set_header("Content-Type", "application/octet-stream")
         self.set_header("Content-Length", str(file.stat().st_size))
         self.set_header("X-Sizes", ",".join(map(str, burst.buffer_sizes(file))))
@@ -100,7 +107,7 @@ class ScaleHandler(BurstHandlerBase):
     @rest
     async def post(self, which: str) -> None:
         bursts, body = self.bursts, self.get_json_body()
-        record = bursts.find(which)
+        record = self.found(which)
         if not isinstance(body, dict) or "workers" not in body:
             raise BadRequest('The body must be {"workers": n}, or null for as many as there are GPUs for.')
         bursts.scale(record, body["workers"])

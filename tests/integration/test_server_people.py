@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Iterator
 
 import pytest
@@ -19,7 +20,7 @@ class Someone(Gateway):
     """The same gateway, asked by one of its users."""
 
     def __init__(self, gateway: Gateway, token: str) -> None:
-        self.machine, self.url, self.token = gateway.machine, gateway.url, token
+        self.machine, self.url, self.port, self.token = gateway.machine, gateway.url, gateway.port, token
         self.headers = {"Authorization": f"token {token}"}
 
 
@@ -112,6 +113,31 @@ def test_users_act_on_their_own_kernels_alone(ana: Someone, bo: Someone, ops: So
         assert ops.call("POST", f"/api/gpu/kernels/{kernel.id}/release").ok
         until(lambda: kernel.lease["phase"] == "PARKED")
         assert Kernel(lab, kernel.id).open().run("print(x)").out == "1\n"
+
+
+def test_a_kernels_id_in_other_letters_is_still_that_kernels(ana: Someone, bo: Someone):
+    with ana.kernel() as kernel:
+        kernel.open().run(GPU + "1")
+        odd = "".join(f"%{ord(letter):02x}" for letter in kernel.id)
+        connection = http.client.HTTPConnection("127.0.0.1", bo.port, timeout=PATIENCE)
+        connection.request("POST", f"/api/gpu/kernels/{odd}/release", headers={**bo.headers, "Content-Length": "0"})
+        assert connection.getresponse().status == 403
+        connection.close()
+
+
+def test_two_users_bursts_of_one_name_are_two(ana: Someone, bo: Someone, ops: Someone):
+    with ana.kernel() as hers, bo.kernel() as his:
+        for kernel, made in ((hers, 1), (his, 2)):
+            assert kernel.open().run(f"%%distributed -w 1 -e none --name same\nmade = {made}").status == "ok"
+        mine = bo.call("GET", "/api/bursts/same").json()
+        assert (mine["user"], mine["kernel_id"]) == ("bo", his.id)
+        theirs = next(each for each in ops.call("GET", "/api/bursts").json()["bursts"] if each["user"] == "ana")
+        assert [each["user"] for each in bo.call("GET", "/api/bursts").json()["bursts"]] == ["bo"]
+        for path in ("", "/events", "/result/0"):
+            assert bo.call("GET", f"/api/bursts/{theirs['id']}{path}").status_code == 403
+        assert bo.call("DELETE", f"/api/bursts/{theirs['id']}").status_code == 403
+        assert bo.call("POST", f"/api/bursts/{theirs['id']}/scale", json={"workers": 1}).status_code == 403
+        assert ops.call("GET", f"/api/bursts/{theirs['id']}").json()["user"] == "ana"
 
 
 def test_what_is_everybodys_is_changed_by_admins_alone(site: Gateway, ana: Someone, ops: Someone, lab: Someone):
