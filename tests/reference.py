@@ -1,4 +1,4 @@
-"""Writes docs/settings.md from the settings themselves: ``python -m tests.reference``. Nothing on that page is written by hand."""
+"""Writes gateway/settings.md from the settings themselves: ``python -m tests.reference``. Nothing on that page is written by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.leases.levels import OF_USERS, QUOTAS
 from gateway.server.app import OURS
 from gateway.settings import Bytes, Leases, Seconds
 
-PAGE = Path(__file__).parents[1] / "docs/settings.md"
+PAGE = Path(__file__).parents[1] / "gateway/settings.md"
 HEAD = """\
 # Settings
 
