@@ -11,8 +11,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..protocol.model import Gpu, Spec
+from ..protocol.errors import LeaseError
+from ..protocol.model import GPU_IN_USE, Gpu, Spec
 from .places import Places
+
+
+class GpusTaken(LeaseError):
+    """Others have ``gpus``, so that a grant can't be made true: the message says who, and is read after "held by"."""
+
+    reason = GPU_IN_USE
+
+    def __init__(self, message: str, gpus: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.gpus = gpus
 
 
 @dataclass(frozen=True)
@@ -141,11 +152,11 @@ class Backend(ABC):
 
     async def acquire(self, supervisor: Supervisor, gpus: tuple[str, ...]) -> list[str]:
         """Make a grant true where the GPUs are accounted for; what CUDA knows them as. Called by the broker before it tells the kernel.
-        Raises ``LeaseError``, reason ``GPU_IN_USE``, where others have them."""
+        Raises ``GpusTaken`` where others have some of them."""
         return list(gpus)
 
-    def settle(self, owners: Mapping[str, str], known: Set[str], waiting: Set[str]) -> None:  # noqa: B027
-        """``owners``: the kernel that has each leased GPU now; ``known`` as in ``claim``; ``waiting``: nodes on which kernels wait for one.
+    def settle(self, leases: Mapping[str, tuple[str, ...]], known: Set[str], waiting: Set[str]) -> None:  # noqa: B027
+        """``leases``: the GPUs that each kernel has now; ``known`` as in ``claim``; ``waiting``: nodes on which kernels wait for one.
         Called by the broker after each decision; what nobody has any more is given back."""
 
     def drain(self, nodes: Set[str]) -> None:

@@ -19,12 +19,13 @@ import zmq
 from traitlets.config import Config, Configurable
 
 from ..backends import make_backend
-from ..backends.base import Backend, Foreign, Supervisor
+from ..backends.base import Backend, Foreign, GpusTaken, Supervisor
 from ..backends.local import user_name
 from ..leases import events
 from ..leases.book import Book
 from ..leases.events import Command, Deny, Event, Grant, Park, Place
 from ..leases.placement import best_node
+from ..leases.refusal import NO_GPU
 from ..protocol.errors import ElasticError, ExecutingError, ImpossibleRequest, LeaseError, StaleOrderError, SupervisorLost
 from ..protocol.model import GPU_IN_USE, KernelState, Phase, Rung
 from ..settings import ElasticGateway, Leases, SimulatedGpu
@@ -44,11 +45,6 @@ from .snapshot import snapshot
 log = logging.getLogger(__name__)
 
 ROLES = {GATEWAY: ("owner", "broker", "sessions"), BROKER: ("broker",)}
-
-_NO_GPU = (
-    "This kernel's node ({node}) has no GPU that can be leased. Ask the administrator to send kernels of this profile to nodes that have "
-    "(node_selector), or use another kernel."
-)
 
 
 class Broker:
@@ -94,9 +90,7 @@ class Broker:
         self.guests = Guests(self.book, self._tell, lambda call: self._loop.call_soon(call), clock)
         self._dials: dict[str, int] = {}
         self._epoch = 0
-        self._patrol = Patrol(
-            self.backend, self.leases, self.book, self._readings, self._who, self._tell, clock, lambda: self.known, self.links
-        )
+        self._patrol = Patrol(self.backend, self.leases, self.book, self._readings, self._who, self._tell, clock, self._obeying, self.links)
         self._adoption = Adoption(self.backend, ROLES[kind], lambda link: self._take_on([link], []), self._do)
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -385,7 +379,7 @@ class Broker:
                 reading.sent_at = math.inf
                 self._do(self._acquire(link, reading, command))
             elif isinstance(command, Grant) and self.backend.remote and self.book.kernels[command.kernel_id].count:
-                self._order(link, "deny", reason=ImpossibleRequest.reason, message=_NO_GPU.format(node=reading.identity.node))
+                self._order(link, "deny", reason=ImpossibleRequest.reason, message=NO_GPU.format(node=reading.identity.node))
             elif isinstance(command, Grant):
                 self._order(link, "grant", gpus=command.gpus, **self._about(command.gpus))
             elif isinstance(command, Deny):
@@ -437,10 +431,10 @@ class Broker:
         """Where GPUs are accounted for elsewhere, the kernel is told once they are its own there, too."""
         try:
             devices = await self.backend.acquire(link.supervisor, grant.gpus)
-        except LeaseError as exc:
+        except GpusTaken as exc:
             if reading.withdraw(grant) and self.links.get(link.kernel_id) is link:
                 refused = events.ResumeFailed(link.kernel_id, grant.order, GPU_IN_USE)
-                self._tell([*self._patrol.taken(grant.gpus, str(exc)), refused, *reading.levels()])
+                self._tell([*self._patrol.taken(exc.gpus, str(exc)), refused, *reading.levels()])
             return
         if reading.order is grant and reading.unanswered and self.links.get(link.kernel_id) is link:
             reading.sent_at = self._clock()
@@ -451,9 +445,13 @@ class Broker:
     def _settle(self) -> None:
         if self.backend.direct:  # nothing is accounted for elsewhere, and this is asked with each word of each kernel
             return
-        owners = {uuid: record.kernel_id for uuid, record in self.book.devices.owner.items()}
-        waiting = {record.node for record in self.book.kernels.values() if record.phase is Phase.WAITING}
-        self.backend.settle({uuid: name for uuid, name in owners.items() if name not in self._foreign}, self.known, waiting)
+        records = self.book.kernels.values()
+        leases = {record.kernel_id: record.gpus for record in records if record.gpus and record.kernel_id not in self._foreign}
+        self.backend.settle(leases, self._obeying(), {record.node for record in records if record.phase is Phase.WAITING})
+
+    def _obeying(self) -> set[str]:
+        """The known kernels without those that obey a newer broker: what they have is not ours to give back."""
+        return {*self._readings, *self._leaving}
 
     async def _park_unless_used(self, link: KernelLink, reading: Reading, park: Park) -> None:
         """A training thread goes on after its cell: that counts as executing."""

@@ -9,6 +9,11 @@ from .policy import NEVER, Policy
 from .quota import Room
 from .record import KernelRecord
 
+NO_GPU = (
+    "This kernel's node ({node}) has no GPU that can be leased. Ask the administrator to send kernels of this profile to nodes that have "
+    "(node_selector), or use another kernel."
+)
+
 
 def hopeless(record: KernelRecord, devices: Devices, levels: Levels) -> ElasticError | None:
     """Why no GPU that could ever come free would serve this waiter; None: it may wait."""

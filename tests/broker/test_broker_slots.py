@@ -68,6 +68,23 @@ def test_a_gpu_that_others_have_is_waited_for_and_had_when_it_comes_back() -> No
     run(story)
 
 
+def test_where_others_have_one_of_two_who_needs_both_waits_and_who_needs_one_has_the_other() -> None:
+    @slots
+    async def story(world: World) -> None:
+        world.backend.taken = "other pods of the cluster"
+        both = await world.kernel(count=2)
+        both.want()
+        await world.until(lambda: any(order["do"] == "queue" for order in both.orders))
+        world.backend.taken = ""
+        one = await world.kernel("k2", "bob")
+        one.want()
+        await world.phase(one, Phase.HOLDING)
+        assert one.orders[0]["gpus"] == ["GPU-0"]
+        assert world.lease()["phase"] == "WAITING"
+
+    run(story, gpu("GPU-0"), gpu("GPU-1"))
+
+
 def test_of_two_gpus_the_free_one_is_had_where_others_have_the_first() -> None:
     @slots
     async def story(world: World) -> None:
@@ -145,6 +162,20 @@ def test_on_a_cluster_a_node_without_gpus_is_an_error_for_who_needs_one() -> Non
         assert "node_selector" in kernel.orders[0]["message"]
         await world.until(lambda: world.lease()["phase"] == "COLD")
         await broker.stop()
+
+    run(story)
+
+
+def test_the_slot_of_a_kernel_that_obeys_a_newer_broker_is_left_alone() -> None:
+    @slots
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        kernel._epoch = (world.broker.generation + 1, 1)  # the newer one has spoken
+        await world.broker.release("k1")
+        await world.until(lambda: world.broker.book.kernels.get("k1") is None)
+        assert world.backend.slots == {("GPU-0",): "k1"}
 
     run(story)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 
-from gateway.backends.base import Backend, Claim, Supervisor
+from gateway.backends.base import Backend, Claim, GpusTaken, Supervisor
 from gateway.backends.places import Places
-from gateway.protocol.errors import LeaseError, SupervisorLost
-from gateway.protocol.model import GPU_IN_USE, Gpu, Rung, Spec
+from gateway.protocol.errors import SupervisorLost
+from gateway.protocol.model import Gpu, Rung, Spec
 
 
 def gpu(uuid: str = "GPU-0", simulated: bool = True, rung: Rung = Rung.ANYWHERE) -> Gpu:
@@ -54,13 +54,13 @@ class FakeBackend(Backend):
         while self.slow:
             await asyncio.sleep(0.001)
         if self.taken:
-            raise LeaseError(self.taken, reason=GPU_IN_USE)
+            raise GpusTaken(self.taken, gpus[-1:])
         self.slots[gpus] = supervisor.kernel_id
         return [f"real-{uuid}" for uuid in gpus]
 
-    def settle(self, owners: Mapping[str, str], known: Set[str], waiting: Set[str]) -> None:
+    def settle(self, leases: Mapping[str, tuple[str, ...]], known: Set[str], waiting: Set[str]) -> None:
         self.waiting = waiting
-        self.slots = {gpus: kernel for gpus, kernel in self.slots.items() if any(uuid in owners for uuid in gpus)}
+        self.slots = {gpus: kernel for gpus, kernel in self.slots.items() if gpus in leases.values() or kernel not in known}
 
     def unclaim(self) -> None:
         self.claimed = False

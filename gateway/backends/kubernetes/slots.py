@@ -12,12 +12,13 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
-from ...protocol.errors import ElasticError, LeaseError
-from ...protocol.model import GPU_IN_USE, Gpu, Rung
-from ..base import Claim, Foreign
+from ...protocol.errors import ElasticError
+from ...protocol.model import Gpu, Rung
+from ..base import Claim, Foreign, GpusTaken
 from . import manifests, names, reasons
 from .api import NODES, PODS, KubeApi
 from .errors import ApiConflict, ApiDenied
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 
 UNITS = f"{names.PREFIX}/units"  # annotation of a slot: a JSON list
 BIND_SECONDS = 10.0  # after which a slot that the scheduler says nothing about counts as one that can't be had
+ROOM_SECONDS = 3.0  # for the scheduler to notice what a slot of ours has left
 TRY_AGAIN_SECONDS = 5.0  # after which a unit that others had is tried again
 _PRODUCT, _MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # labels of NVIDIA's feature discovery
 
@@ -51,7 +53,7 @@ class Slots:
         self._pressure: Pressure | None = None
         self._taken: dict[str, tuple[float, str]] = {}  # units that others had: until when that is believed, and what was said
         self._devices: dict[str, list[str]] = {}  # by slot's uid
-        self._scouts: dict[str, str] = {}  # slots, by uid, that wait at the scheduler for what others have; what it said
+        self._scouts: dict[str, _Scout] = {}  # slots, by uid, that wait at the scheduler for what others have
         self._busy: set[str] = set()  # slots that are being made or handed over, by name
         self._ending: set[str] = set()  # by uid
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,7 +88,7 @@ class Slots:
                 del self._scouts[uid]
                 foreign = {unit: said for unit, said in foreign.items() if unit not in _units(pod)}
             elif uid in self._scouts:
-                foreign |= dict.fromkeys(_units(pod), self._scouts[uid])
+                foreign |= dict.fromkeys(_missing(_units(pod)), self._scouts[uid].why)
             elif self._kernel_out_of_reach(pod, known):
                 foreign |= dict.fromkeys(_units(pod), f"the kernel of {pod['metadata']['name']}, which doesn't answer")
         for node in self._nodes.cache.values() if self._nodes is not None else ():
@@ -106,8 +108,8 @@ class Slots:
         )
 
     async def acquire(self, supervisor: PodSupervisor, units: tuple[str, ...]) -> list[str]:
-        """Have a slot for exactly these units; what CUDA knows them as. Raises ``LeaseError``, reason ``GPU_IN_USE``, where others have
-        them or the cluster gives none just now."""
+        """Have a slot for exactly these units; what CUDA knows them as. Raises ``GpusTaken`` where others have some of them or the
+        cluster gives none just now."""
         name = slot_name(units)
         self._busy.add(name)
         try:
@@ -115,24 +117,29 @@ class Slots:
             return await self._known(pod, units)
         except ApiDenied as exc:
             raise self._not_now(units, f"the cluster, which gives no more: {exc}") from exc
-        except LeaseError:
+        except GpusTaken:
             raise
         except ElasticError as exc:
             raise self._not_now(units, f"the cluster, which doesn't answer: {exc}") from exc
         finally:
             self._busy.discard(name)
 
-    def settle(self, owners: Mapping[str, str], known: Set[str], waiting: Set[str]) -> None:
-        """``owners``: who has each unit now. Slots of which nobody has any are ended, but for those that wait for what others have while
-        a kernel of their node does (``waiting``)."""
+    def settle(self, leases: Mapping[str, tuple[str, ...]], known: Set[str], waiting: Set[str]) -> None:
+        """``leases``: the units of each kernel now. Slots that are nobody's lease as it is are ended, but for those that wait for what
+        others have while a kernel of their node does (``waiting``)."""
+        wanted, leased = {slot_name(units) for units in leases.values()}, {unit for units in leases.values() for unit in units}
         for pod in self._pods.of(names.ROLE_SLOT):
-            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+            name, uid, units = pod["metadata"]["name"], pod["metadata"]["uid"], _units(pod)
             if name in self._busy or uid in self._ending or pod["metadata"].get("deletionTimestamp"):
                 continue
-            if any(unit in owners for unit in _units(pod)) or self._kernel_out_of_reach(pod, known):
+            if name in wanted or self._kernel_out_of_reach(pod, known):
                 continue
-            if uid in self._scouts and any(_split(unit)[0] in waiting for unit in _units(pod)):
-                continue
+            scout = self._scouts.get(uid)
+            if scout is not None and any(_split(unit)[0] in waiting for unit in units):
+                if leased.isdisjoint(units):
+                    continue
+                if leased.isdisjoint(_missing(units)):  # what it was to have is somebody's in part: look for the rest alone
+                    self._do(self._look_for(scout.supervisor, _missing(units)))
             self._ending.add(uid)
             self._do(self._end(name, uid))
 
@@ -173,12 +180,26 @@ class Slots:
                 if time.monotonic() > until:
                     raise self._not_now(units, f"its last kernel, which has not left it: see the pod {name}") from None
                 await self._pods.changed(0.2)
-        return await self._bound(pod, units)
+        return await self._bound(pod, units, supervisor)
 
-    async def _bound(self, pod: Pod, units: tuple[str, ...]) -> Pod:
-        """Once the scheduler has given it its GPUs. Raises ``LeaseError``."""
+    async def _look_for(self, supervisor: PodSupervisor, units: tuple[str, ...]) -> None:
+        """Have a slot wait at the scheduler for units that others have."""
+        name = slot_name(units)
+        self._busy.add(name)
+        try:
+            await self._made(name, supervisor, units)
+        except ElasticError:
+            return  # it waits
+        finally:
+            self._busy.discard(name)
+        for unit in units:
+            self._taken.pop(unit, None)
+        self._freed()
+
+    async def _bound(self, pod: Pod, units: tuple[str, ...], supervisor: PodSupervisor) -> Pod:
+        """Once the scheduler has given it its GPUs, all at once. Raises ``GpusTaken``."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-        until = time.monotonic() + BIND_SECONDS
+        until, room_until = time.monotonic() + BIND_SECONDS, 0.0
         try:
             while True:
                 now = self._pods.get(name)
@@ -186,12 +207,15 @@ class Slots:
                     trouble = reasons.trouble(now)
                     if now["spec"].get("nodeName") and not (trouble and trouble.final):
                         return now
-                    if trouble is not None and (trouble.final or not self._leaving(units)):
+                    if self._leaving(units):
+                        room_until = time.monotonic() + ROOM_SECONDS
+                    if trouble is not None and (trouble.final or time.monotonic() >= room_until):
                         why = f"other pods of the cluster ({trouble.words or trouble.message})"
-                        if trouble.reason == "unschedulable" and len(units) == 1:
-                            self._scouts[uid] = why
-                            self._do(self._until_freed(name, uid))
-                        raise self._not_now(units, why)
+                        if trouble.reason != "unschedulable":
+                            raise self._not_now(units, why)
+                        self._scouts[uid] = _Scout(supervisor, why)
+                        self._do(self._until_freed(name, uid))
+                        raise self._not_now(_missing(units), why)
                 if time.monotonic() > until:
                     raise self._not_now(units, f"the scheduler, which has not bound the pod {name} within {BIND_SECONDS:g} s")
                 await self._pods.changed(0.5)
@@ -253,7 +277,8 @@ class Slots:
         """A slot of ours on that node is on its way out: what it had is free in a moment."""
         node = _split(units[0])[0]
         return any(
-            pod["spec"].get("nodeName") == node and not reasons.over(pod) and not _lives(pod) for pod in self._pods.of(names.ROLE_SLOT)
+            pod["spec"].get("nodeName") == node and not reasons.over(pod) and (not _lives(pod) or pod["metadata"]["uid"] in self._ending)
+            for pod in self._pods.of(names.ROLE_SLOT)
         )
 
     def _kernel_out_of_reach(self, pod: Pod, known: Set[str]) -> bool:
@@ -265,11 +290,11 @@ class Slots:
             each["metadata"]["labels"].get(names.KERNEL) == label and not reasons.over(each) for each in self._pods.of(names.ROLE_KERNEL)
         )
 
-    def _not_now(self, units: tuple[str, ...], why: str) -> LeaseError:
+    def _not_now(self, units: tuple[str, ...], why: str) -> GpusTaken:
         """``why`` is what people read after "held by"."""
         until = time.monotonic() + TRY_AGAIN_SECONDS
         self._taken |= dict.fromkeys(units, (until, why))
-        return LeaseError(why, reason=GPU_IN_USE)
+        return GpusTaken(why, units)
 
     def _unit(self, node: Pod, resource: str, number: int) -> Gpu:
         name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
@@ -283,6 +308,20 @@ class Slots:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+@dataclass(frozen=True)
+class _Scout:
+    """A slot that waits at the scheduler: for whom, and what the scheduler says."""
+
+    supervisor: PodSupervisor
+    why: str
+
+
+def _missing(units: Sequence[str]) -> tuple[str, ...]:
+    """Of those that a slot can't have all of: one that others have, as far as one knows. Which one it is makes no difference, as the
+    units of a node are alike."""
+    return tuple(units[-1:])
 
 
 def slot_name(units: tuple[str, ...]) -> str:
