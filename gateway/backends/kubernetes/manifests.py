@@ -130,6 +130,8 @@ def slot_pod(
     spec: Object = {
         **_pod_basics(profile),
         "terminationGracePeriodSeconds": SLOT_PATIENCE + 5,
+        # As the first process of its own it would be deaf to its end until Python is up, and the GPU nobody's for the whole grace
+        "shareProcessNamespace": True,
         "affinity": _node_affinity("In", [node]),
         "containers": [
             {
