@@ -1,7 +1,7 @@
 """Warm kernels: started for nobody yet, so that a start claims one instead of waiting for a pod.
 
 A claim is one write, to the kernel's Secret: whose it is stands there and nowhere else, and whatever follows can be done again by the
-next gateway. This must never give one pod to two, nor keep one that is not what a start of today would make.
+next gateway. This must never give one pod to two, nor keep one that is not what a start of today would make or that is in a kernel's way.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from .api import PODS, SECRETS
 from .errors import ApiConflict, ApiMissing
 from .news import Pods
 from .profiles import Profile
+from .room import makes_room, wants_room
 from .starts import Starts, listens, parts
 from .supervisor import PodSupervisor
 
@@ -50,6 +51,7 @@ class WarmKernels:
         self._up: set[str] = set()  # uids of pods whose supervisor listens
         self._making: dict[str, asyncio.Task[None]] = {}
         self._pause: dict[str, float] = {}
+        self._served: set[str] = set()  # uids of kernels' pods for which warm ones have given way
         self._keeper: asyncio.Task[None] | None = None
 
     def keep(self, wanted: Iterable[tuple[Spec, Profile]]) -> None:
@@ -151,13 +153,14 @@ class WarmKernels:
                 there = {pod["metadata"]["uid"] for pod in self._pods.of(names.ROLE_KERNEL)}
                 self._taken, self._up = self._taken & there, self._up & there
                 await self._end_unwanted()
+                await self._give_way()
                 for pod in self._living(None):
                     if reasons.running(pod) and pod["metadata"]["uid"] not in self._up:
                         if await listens(pod):
                             self._up.add(pod["metadata"]["uid"])
                         else:
                             pause = SOON
-                for key, (spec, profile) in self._wanted.items():
+                for key, (spec, profile) in self._wanted.items() if not self._served else ():
                     if key not in self._making and len(self._living(key)) < profile.warm:
                         self._making[key] = asyncio.create_task(self._make(key, spec, profile))
             except ElasticError as exc:
@@ -172,6 +175,19 @@ class WarmKernels:
             if left_over or reasons.over(pod) or pod["spec"].get("nodeName") in self._cluster.drained:
                 self._taken.add(pod["metadata"]["uid"])
                 await self._cluster.delete_pod(pod["metadata"]["name"], pod["metadata"]["uid"], 1.0)
+
+    async def _give_way(self) -> None:
+        """A kernel that somebody waits for comes before those that nobody does. None is made anew before it has its node."""
+        waiting = [pod for pod in self._pods.of(names.ROLE_KERNEL) if names.WARM not in pod["metadata"]["labels"] and wants_room(pod)]
+        self._served &= {pod["metadata"]["uid"] for pod in waiting}
+        for pod in waiting:
+            uid = pod["metadata"]["uid"]
+            ends = [] if uid in self._served else makes_room(pod, self._living(None))
+            for each in ends:
+                log.info("the warm kernel %s gives way to %s", each["metadata"]["name"], pod["metadata"]["name"])
+                self._taken.add(each["metadata"]["uid"])
+                self._served.add(uid)
+                await self._cluster.delete_pod(each["metadata"]["name"], each["metadata"]["uid"], 1.0)
 
     async def _make(self, key: str, spec: Spec, profile: Profile) -> None:
         """One more; after a failure another is not made at once."""
