@@ -38,7 +38,7 @@ class Rig:
         self.mark = f"ELASTIC_SUPERVISOR={self.node.path}.sock"
         self._devices: list[CudaDevice] = []
         self.device = self.make()
-        self.until(lambda: self.device._missing is not None)
+        self.until(lambda: self.device.known)
 
     def make(self, count: int = 1, **more: Any) -> CudaDevice:
         self._devices.append(CudaDevice(self.reactor, count, self.mark, lambda: None, **more))

@@ -224,6 +224,18 @@ def test_state_so_large_that_it_might_not_fit_back_stays_on_the_gpu(rig: Rig) ->
     assert kernel.do("kept()")
 
 
+def test_what_a_stranger_takes_while_a_state_leaves_makes_that_no_smaller(rig: Rig) -> None:
+    rig.take()
+    kernel, answers = rig.program(), list[tuple[object, int]]()
+    with rig.node.fault(Op.CHECKPOINT, 0, Effect.SLOW, seconds=0.3):
+        rig.device.park(kernel.pid, lambda error, size: answers.append((error, size)))
+        rig.wait(lambda: rig.node.calls(Op.LOCK))
+        rig.pass_time(0.1)
+        rig.node.set_gpu(0, foreign=200 * MIB)
+        rig.until(lambda: answers)
+    assert answers == [(None, STATE)]
+
+
 def test_a_restore_that_may_not_fit_is_never_tried(rig: Rig) -> None:
     rig.device = rig.make(room_seconds=0.1)
     rig.take()
@@ -352,7 +364,7 @@ def test_a_gpu_that_can_not_be_checkpointed_is_kept_for_life(rig: Rig, obstacle:
     rig.node.add_gpu(GIB)
     rig.node.set_gpu(0, **{obstacle: 2 if obstacle == "virtual" else 1})
     rig.device = rig.make()
-    rig.until(lambda: rig.device._missing is not None)
+    rig.until(lambda: rig.device.known)
     assert rig.device.probe()[0] is Rung.ANYWHERE, "of the other one"
     rig.take(*(["0"] if known_as == "number" else []))
     assert rig.device.probe()[0] is Rung.EXCLUSIVE

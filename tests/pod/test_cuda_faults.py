@@ -75,7 +75,7 @@ def is_true(kernel: Kernel, error: DeviceError | None) -> None:
 @pytest.mark.parametrize("op", [Op.LOCK, Op.CHECKPOINT], ids=lambda op: op.name)
 def test_a_call_that_fails_while_parking_is_undone(kernel: Kernel, op: Op, effect: Effect) -> None:
     device = kernel.rig.device
-    facts = device._facts
+    facts = device._standing.facts
     for code, place in itertools.product(CODES, (0, 1)):
         with kernel.rig.node.fault(op, code, effect, skip=place, times=4 if code == 401 else 1) as fault:
             error = kernel.parks()
@@ -84,7 +84,7 @@ def test_a_call_that_fails_while_parking_is_undone(kernel: Kernel, op: Op, effec
         if device.parked:
             assert kernel.resumes() is None
         assert kernel.states == [State.RUNNING] * 2
-        device._facts = facts  # what is learned of a kernel holds for its life, and the next code wants another kernel
+        device._standing.facts = facts  # what is learned of a kernel holds for its life, and the next code wants another kernel
     is_true(kernel, None)
 
 
@@ -128,6 +128,7 @@ def test_a_question_that_fails_changes_nothing(kernel: Kernel, op: Op) -> None:
 def test_a_management_library_that_stops_answering_while_parking_costs_the_attempt_and_nothing_else(kernel: Kernel, place: int) -> None:
     with kernel.rig.node.fault(Op.MEMORY, 999, skip=place, times=3):
         error = kernel.parks()
+    assert error is None or "nvmlDeviceGetMemoryInfo answered 999 (Unknown Error); it keeps its GPU." in str(error)
     is_true(kernel, error)
 
 
@@ -144,6 +145,14 @@ def test_an_undo_never_restores_without_knowing_that_there_is_room(kernel: Kerne
             assert not node.calls(Op.RESTORE)
     kernel.rig.until(lambda: answers)
     is_true(kernel, answers[0])
+
+
+def test_a_process_that_begins_with_cuda_while_the_others_leave_is_noticed_however_little_it_uses(kernel: Kernel) -> None:
+    with kernel.rig.node.fault(Op.THREAD, 3, pid=kernel.pids[1], times=2):  # not there yet, in the first two looks
+        error = kernel.parks()
+    assert error is not None
+    assert error.reason == "still_in_use"
+    is_true(kernel, error)
 
 
 def test_a_resume_whose_unlock_never_works_goes_back_to_parked_and_is_not_called_lost(kernel: Kernel) -> None:

@@ -88,6 +88,25 @@ def test_a_step_that_fails_is_tried_again_a_few_times() -> None:
     assert world.calls == ["unlock"] * TRIES
 
 
+def test_a_question_is_asked_for_longer_than_a_step_is_tried() -> None:
+    world = World(LOCKED)
+    asked = []
+
+    def state(pid: int) -> int:
+        asked.append(world.now)
+        if world.now < BUSY_SECONDS / 2:
+            raise DriverError("state", 999)
+        return world.current
+
+    world.state = state  # type: ignore[method-assign]
+    world.steps.bring(ME, RUNNING)
+    assert (world.calls, world.current) == (["unlock"], RUNNING)
+    world.now, world.current = -1e9, LOCKED
+    with pytest.raises(Lost, match="999"):
+        world.steps.bring(ME, RUNNING)
+    assert world.calls == ["unlock"], "nothing is done to what isn't known"
+
+
 def test_a_restore_that_ran_out_of_memory_is_not_tried_again() -> None:
     world = World(CHECKPOINTED)
     world.answers("restore", OUT_OF_MEMORY)

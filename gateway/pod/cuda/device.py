@@ -10,58 +10,28 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Optional
 
 from ...protocol.errors import DeviceError
-from ...protocol.ladder import Facts, rung, version
 from ...protocol.model import Rung
 from .. import leftovers
 from ..device import Device, Done
-from ..reactor import Reactor, Timer
+from ..reactor import Reactor
 from .driver import CHECKPOINTED, RUNNING
 from .line import Fields, Helper
+from .operation import Operation, Parked
 from .parking import RESTART, UNFIT
+from .standing import Standing
 
 log = logging.getLogger(__name__)
 
-ALARM_SECONDS = 30.0  # for one step of the driver's, beside a second for each of
-ALARM_BYTES = 1 << 30
+ALARM_SECONDS = 30.0  # for one step of the driver's, and more for a large state
 LOCK_SECONDS = 5.0  # for GPU work that was submitted and isn't done
 ROOM_SECONDS = 2.0  # for the memory of whoever had the GPU before and has just ended
 LOOK_SECONDS = 2.0  # for a look at the GPUs before a kernel first runs
 FREEZE_SECONDS = 10.0  # for making a kernel safe to kill
 SWEEP_SECONDS = 15.0  # for ending what a kernel has left; what hangs longer hangs in the driver
 HELPERS = 5  # that may die in one operation
-HANGS_WHEN_KILLED = (595,)  # drivers from here on have hung machines whose restored processes were killed (NVIDIA/cuda-checkpoint#53)
-
-
-@dataclass
-class Parked:
-    """What lies in host memory. Process ids go with their start; sizes are bytes by process id and GPU."""
-
-    processes: list[list[int]]
-    sizes: dict[str, dict[str, int]]
-    bytes: int
-    home: list[str]
-    bound: bool  # further processes have begun with CUDA and hold no state
-
-
-@dataclass
-class Operation:
-    """A park or a resume under way, as far as its helper has told."""
-
-    do: str
-    goal: int  # the state to go back to where it fails
-    done: Done
-    fields: dict[str, Any]
-    processes: list[list[int]] = field(default_factory=list)  # those that were touched
-    before: dict[str, int] = field(default_factory=dict)
-    sizes: dict[str, dict[str, int]] = field(default_factory=dict)
-    step: str = "look for processes with CUDA state"
-    since: float = field(default_factory=time.monotonic)  # of this step
-    helpers: int = 1
-    timer: Optional[Timer] = None
 
 
 class CudaDevice(Device):
@@ -73,15 +43,12 @@ class CudaDevice(Device):
     ) -> None:  # fmt: skip
         self._reactor, self._mark, self._changed = reactor, mark, changed
         self._alarm_seconds, self._lock_seconds, self._room_seconds = alarm_seconds, lock_seconds, room_seconds
-        self._facts = Facts(count=count)
-        self._flags: dict[str, dict[str, bool]] = {}  # by GPU
-        self._missing: Optional[str] = None  # why nothing can be parked; None: the driver has not answered yet
+        self._standing = Standing(count)
         self._deaths = 0  # of helpers, before the driver has answered
         self._life = 0  # counts kernel processes
         self._gpus: list[str] = []
         self._visible: Optional[frozenset[str]] = None
         self._floor: dict[str, int] = {}  # used on them before the kernel had anything there
-        self._word: Optional[tuple[tuple[Any, ...], tuple[Rung, str]]] = None  # and what it was made of
         self._parked: Optional[Parked] = None
         self._operation: Optional[Operation] = None
         self._restored = False  # the kernel process lives on after a restore
@@ -92,26 +59,10 @@ class CudaDevice(Device):
 
     @property
     def known(self) -> bool:  # type: ignore[override]
-        return self._missing is not None
+        return self._standing.missing is not None
 
     def probe(self) -> tuple[Rung, str]:
-        of = self._missing, self._facts, tuple(self._gpus), self._visible
-        if self._word is None or self._word[0] != of:
-            self._word = of, self._weigh()
-        return self._word[1]
-
-    def _weigh(self) -> tuple[Rung, str]:
-        if self._missing is None or self._missing:
-            return Rung.EXCLUSIVE, self._missing or "NVIDIA's driver has not answered yet"
-        hidden = self._visible is not None and not self._visible >= self._flags.keys()
-        return self._rung(replace(self._facts, masked=hidden))
-
-    def _rung(self, facts: Facts) -> tuple[Rung, str]:
-        """Of the worst of its GPUs, or before it has any, of the best there is."""
-        words = [rung(replace(facts, **flags)) for flags in self._flags.values()]
-        known = {**dict(zip(self._flags, words)), **{str(index): word for index, word in enumerate(words)}}
-        ours = [known.get(gpu) or rung(replace(facts, mig=gpu.startswith("MIG-"))) for gpu in self._gpus]
-        return max(ours, key=_rank) if ours else min(words, key=_rank)
+        return self._standing.word(self._gpus, self._visible)
 
     @property
     def parked(self) -> bool:
@@ -138,12 +89,12 @@ class CudaDevice(Device):
 
     def park(self, pid: int, done: Done) -> None:
         best, reason = self.probe()
-        if best is Rung.EXCLUSIVE and self._missing is not None:
-            others = bool(self._flags) and self._rung(replace(self._facts, count=1, keeps=""))[0] is not Rung.EXCLUSIVE
-            done(DeviceError(f"This kernel keeps its GPU: {reason}.", reason="not_supported" if others else "exclusive"), 0)
+        if best is Rung.EXCLUSIVE and self.known:
+            word = "not_supported" if self._standing.others_could_park(self._gpus) else "exclusive"
+            done(DeviceError(f"This kernel keeps its GPU: {reason}.", reason=word), 0)
             return
         fields = {"root": pid, "mark": self._mark, "gpus": self._gpus, "floor": self._floor, "lock_seconds": self._lock_seconds}
-        self._begin(Operation("park", RUNNING, done, fields))
+        self._begin(Operation("park", RUNNING, done, fields, time.monotonic()))
 
     def resume(self, pid: int, gpus: Sequence[str], done: Done) -> None:
         parked = self._parked
@@ -157,7 +108,7 @@ class CudaDevice(Device):
             onto = parked.home if set(gpus) == set(parked.home) else list(gpus)
             fields = {"processes": parked.processes, "sizes": parked.sizes, "home": parked.home, "gpus": onto,
                       "room_seconds": self._room_seconds}  # fmt: skip
-            self._begin(Operation("resume", CHECKPOINTED, done, fields, processes=parked.processes))
+            self._begin(Operation("resume", CHECKPOINTED, done, fields, time.monotonic(), processes=parked.processes))
 
     def uses(self, pid: int, seconds: float, done: Callable[[bool], None]) -> None:
         if not self._gpus or self._operation is not None or not self.finds_left:
@@ -175,11 +126,11 @@ class CudaDevice(Device):
 
     @property
     def freezes(self) -> bool:  # type: ignore[override]
-        return self._restored and version(self._facts.driver) >= HANGS_WHEN_KILLED
+        return self._restored and self._standing.hangs_when_killed
 
     @property
     def finds_left(self) -> bool:  # type: ignore[override]
-        return self._missing == ""
+        return self._standing.missing == ""
 
     def forget(self, pid: int, done: Callable[[], None]) -> None:
         if self._operation is not None and self._operation.timer is not None:
@@ -202,7 +153,7 @@ class CudaDevice(Device):
         self._life += 1
         self._operation = self._parked = self._visible = None
         self._gpus, self._floor, self.alarm, self._restored = [], {}, "", False
-        self._facts = replace(self._facts, keeps="", stays="")
+        self._standing.forget()
 
     def close(self) -> None:
         self._dismiss()
@@ -212,17 +163,8 @@ class CudaDevice(Device):
     def _begin(self, operation: Operation) -> None:
         self._operation = operation
         self._watch(operation)
-        self._ask(operation.do, lambda answer: self._answered(operation, answer), lambda event: self._told(operation, event),
+        self._ask(operation.do, lambda answer: self._answered(operation, answer), lambda event: operation.told(event, time.monotonic()),
                   **operation.fields)  # fmt: skip
-
-    def _told(self, operation: Operation, event: Fields) -> None:
-        """What is being done, so that another helper could go on from there."""
-        operation.processes = event.get("processes", operation.processes)
-        operation.before = event.get("before", operation.before)
-        operation.sizes = event.get("sizes", operation.sizes)
-        if "step" in event:
-            operation.step = f"{event['step']} of process {event['pid']}"
-            operation.since = time.monotonic()
 
     def _answered(self, operation: Operation, answer: Fields) -> None:
         if operation is not self._operation:
@@ -233,15 +175,13 @@ class CudaDevice(Device):
             error = DeviceError(
                 answer["message"], fatal=answer.get("fatal", False), occupied=answer.get("occupied", False), reason=answer["reason"]
             )
-            self._learn(operation, error)
+            self._standing.failed(operation.do, error)
             self._finish(operation, error, 0)
         elif operation.do == "park":
             parked = Parked(answer["processes"], answer["sizes"], answer["bytes"], list(self._gpus), answer["bound"])
             self._parked = parked if parked.processes or parked.bound else None
             if parked.bound:
-                self._facts = replace(
-                    self._facts, stays="one of its processes has begun with CUDA on this GPU and holds no state that could move"
-                )
+                self._standing.bound()
             self._finish(operation, None, parked.bytes)
         else:
             self._parked, self._restored = None, True
@@ -258,18 +198,10 @@ class CudaDevice(Device):
                 self._parked = None
         operation.done(error, size)
 
-    def _learn(self, operation: Operation, error: DeviceError) -> None:
-        """What this kernel's state was seen not to do."""
-        if error.reason == "not_supported" and operation.do == "park":
-            self._facts = replace(self._facts, keeps=str(error).rstrip("."))
-        elif error.reason == "not_moved":
-            self._facts = replace(self._facts, stays=str(error).rstrip("."))
-
     # a driver that hangs
 
     def _watch(self, operation: Operation) -> None:
-        size = sum(operation.before.values()) or (self._parked.bytes if self._parked else 0)
-        patience = self._alarm_seconds * (1 + size / ALARM_BYTES / ALARM_SECONDS)
+        patience = operation.patience(self._alarm_seconds, self._parked.bytes if self._parked else 0)
         waited = time.monotonic() - operation.since
         if waited > patience:
             self.alarm = f"NVIDIA's driver has not come back from this for {waited:.0f} s: {operation.step}"
@@ -295,12 +227,12 @@ class CudaDevice(Device):
     def _lost(self) -> None:
         """The helper has ended, perhaps in the middle of an operation: read where everything is, and go back to where it was."""
         self._helper = None
-        if self._missing is None:
+        if not self.known:
             self._deaths += 1
             if self._deaths < HELPERS:
                 self._ask("probe", self._probed)
             else:
-                self._missing = "the process that talks to NVIDIA's driver ends at once, see the kernel's supervisor.log"
+                self._standing.missing = "the process that talks to NVIDIA's driver ends at once, see the kernel's supervisor.log"
         operation = self._operation
         if operation is None:
             return
@@ -329,8 +261,9 @@ class CudaDevice(Device):
             else:
                 self._answered(operation, answer)
 
-        self._ask("settle", settled, lambda event: self._told(operation, event), processes=operation.processes, goal=operation.goal,
-                  before=operation.before, sizes=operation.sizes, gpus=operation.fields["gpus"], floor=self._floor)  # fmt: skip
+        self._ask("settle", settled, lambda event: operation.told(event, time.monotonic()), processes=operation.processes,
+                  goal=operation.goal, before=operation.before, sizes=operation.sizes, gpus=operation.fields["gpus"],
+                  floor=self._floor)  # fmt: skip
 
     def _once(self, call: Callable[[], None]) -> Callable[[], None]:
         """``call``, the first time, and only while this kernel process lives."""
@@ -348,14 +281,7 @@ class CudaDevice(Device):
             helper.dismiss()
 
     def _probed(self, answer: Fields) -> None:
-        if not answer["ok"] or answer["missing"]:
-            self._missing = answer["message"] if not answer["ok"] else answer["missing"]
+        self._standing.told(answer)
+        if self._standing.missing:
             self._dismiss()
-        else:
-            self._missing, self._flags = "", answer["gpus"]
-            self._facts = replace(self._facts, driver=answer["driver"], machine=answer["machine"], checkpoints=answer["checkpoints"])
         self._changed()
-
-
-def _rank(word: tuple[Rung, str]) -> int:
-    return list(Rung).index(word[0])

@@ -10,13 +10,17 @@ from ctypes import Structure, byref, c_char_p, c_int, c_uint, c_ulonglong, c_voi
 from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
-INSUFFICIENT_SIZE = 7
+INSUFFICIENT_SIZE, FUNCTION_NOT_FOUND = 7, 13
 NOT_AVAILABLE = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE, of 64 bits
 VGPU = 2  # NVML_GPU_VIRTUALIZATION_MODE_VGPU
 
 
 class NvmlError(Exception):
-    """A call answered something else than success."""
+    """A call answered something else than success: ``code``, in the library's words ``said``."""
+
+    def __init__(self, call: str, code: int, said: str) -> None:
+        super().__init__(f"{call} answered {code} ({said})")
+        self.code = code
 
 
 class _Memory(Structure):
@@ -73,7 +77,7 @@ class Nvml:
             try:
                 self._call("nvmlDeviceGetComputeRunningProcesses_v3", self._handle(uuid), byref(count), found)
             except NvmlError as error:
-                if error.args[1] != INSUFFICIENT_SIZE:
+                if error.code != INSUFFICIENT_SIZE:
                     raise
                 room = 2 * max(room, count.value)
                 continue
@@ -88,7 +92,7 @@ class Nvml:
             try:
                 self._call("nvmlDeviceGetProcessUtilization", self._handle(uuid), found, byref(count), c_ulonglong(since))
             except NvmlError as error:
-                if error.args[1] != INSUFFICIENT_SIZE:  # no sample since then, or a question that it doesn't know here
+                if error.code != INSUFFICIENT_SIZE:  # no sample since then, or a question that it doesn't know here
                     return set()
                 room = 2 * max(room, count.value)
                 continue
@@ -122,7 +126,7 @@ class Nvml:
         try:
             self._call("nvmlDeviceGetMPSComputeRunningProcesses_v3", self._handle(uuid), byref(count), found)
         except NvmlError as error:
-            return bool(error.args[1] == INSUFFICIENT_SIZE)
+            return error.code == INSUFFICIENT_SIZE
         return count.value > 0
 
     def persistent(self, uuid: str) -> bool:
@@ -152,7 +156,7 @@ class Nvml:
         try:
             function = getattr(self._library, name)
         except AttributeError:
-            raise NvmlError(f"this driver has no {name}", -1) from None
+            raise NvmlError(name, FUNCTION_NOT_FOUND, "this driver's library has no such function") from None
         code = function(*arguments)
         if code:
-            raise NvmlError(f"{name}: {self._library.nvmlErrorString(code).decode()}", code)
+            raise NvmlError(name, code, self._library.nvmlErrorString(code).decode())

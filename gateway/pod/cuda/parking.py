@@ -7,7 +7,7 @@ not fit, as one that runs out of memory is fatal, and never say that a GPU is fr
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable
 
 from ...protocol.errors import DeviceError
@@ -43,12 +43,12 @@ class Parking:
         self._before: Memory = {}  # used on the GPUs before the move that may have to be undone; {}: nothing is known
         self._sizes: dict[int, Memory] = {}  # of each process that was checkpointed since
 
-    def scan(self, root: int, mark: str) -> tuple[list[Identity], bool]:
-        """The kernel's processes with CUDA state, and whether others have begun with CUDA and hold none yet: those are bound to the
-        GPUs that they saw then."""
+    def scan(self, root: int, mark: str, known: Collection[Identity] = ()) -> tuple[list[Identity], bool]:
+        """The kernel's processes with CUDA state, but for those that are ``known``, and whether others have begun with CUDA and hold none
+        yet: those are bound to the GPUs that they saw then."""
         found, bound = [], False
         for process in family(root, mark):
-            if not has_cuda(process[0]):
+            if process in known or not has_cuda(process[0]):
                 continue
             try:
                 if self._cuda.restore_thread(process[0]) is not None:
@@ -81,17 +81,20 @@ class Parking:
                 self._say({"processes": taken, "before": self._before})
                 for process in found:
                     self._steps.lock(process, lock_seconds)
-                found = [process for process in self.scan(root, mark)[0] if process not in taken]
+                found = self.scan(root, mark, taken)[0]
             # 3. checkpoint all
             self._before = self.cards.used(gpus)
             for process in taken:
                 self._checkpoint(process)
             # 4. nothing of the kernel's may be left there
+            if self.scan(root, mark, taken)[0]:
+                raise DeviceError("A process of the kernel has just begun to use the GPU, so the kernel keeps it.", reason="still_in_use")
             after = self.cards.empty(gpus, floor, lambda: {pid for pid, _ in family(root, mark)}, listed)
         except TROUBLE as exc:
             raise self._undone("parked", exc, taken, RUNNING, gpus, floor) from exc
         if len(taken) == 1:  # the driver's accounting may have lagged behind
-            self._sizes = {taken[0][0]: {uuid: max(0, self._before[uuid] - after[uuid]) for uuid in gpus}}
+            known = self._sizes[taken[0][0]]
+            self._sizes = {taken[0][0]: {uuid: max(known[uuid], self._before[uuid] - after[uuid]) for uuid in gpus}}
         taken = [process for process in taken if alive(process)]
         sizes = {pid: self._sizes.get(pid, {}) for pid, _ in taken}
         return {"processes": taken, "sizes": sizes, "bytes": _total(sizes), "bound": bound}
@@ -209,10 +212,10 @@ class Parking:
                 self._pause(0.05)
 
     def _checkpoint(self, process: Identity) -> None:
-        before = self.cards.used(self._before)
+        told, before = self.cards.told({process[0]}, self._before), self.cards.used(self._before)
         self._steps.checkpoint(process)
         after = self.cards.used(self._before)
-        self._sizes[process[0]] = {uuid: max(0, before[uuid] - after[uuid]) for uuid in before}
+        self._sizes[process[0]] = {uuid: max(told[uuid], before[uuid] - after[uuid]) for uuid in before}  # strangers come and go
         self._say({"sizes": self._sizes})
 
     def _ready(self, process: Identity) -> None:

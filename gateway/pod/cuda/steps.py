@@ -103,7 +103,7 @@ class Steps:
                     continue
             except DriverError as error:
                 trouble = error
-            if trouble is not None and trouble.code != driver.ILLEGAL_STATE:
+            if trouble is not None and step and trouble.code != driver.ILLEGAL_STATE:  # a question may be asked for longer
                 errors += 1
                 if step == "restore" and trouble.code in FATAL:
                     raise Poisoned(str(trouble)) from trouble
