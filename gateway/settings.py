@@ -21,7 +21,7 @@ from .traits import MOST, Bytes, Count, Name, Priority, QuietHours, Seconds, Sha
 
 __all__ = [
     "MOST", "Bursts", "Bytes", "Count", "ElasticGateway", "KubernetesBackend", "Launching", "Leases", "LocalBackend", "Name", "Priority",
-    "QuietHours", "Seconds", "Share", "SimulatedGpu", "StrictConfigFiles", "config_stamp", "machine_config",
+    "QuietHours", "Seconds", "Share", "SimulatedGpu", "StrictConfigFiles", "Usage", "config_stamp", "machine_config",
 ]  # fmt: skip
 
 CONFIG_FILES = ("jupyter_config", "jupyter_elastic_gateway_config")  # of one folder the later wins
@@ -241,6 +241,24 @@ class Leases(Configurable):
             usage_half_life=self.usage_half_life,
             park_backoff=self.park_backoff,
         )
+
+
+class Usage(Configurable):
+    """Who has had how many GPUs, for how long: kept on disk, for the administrator."""
+
+    database = Unicode(
+        "",
+        help="""The SQLite file in which GPU time is kept, of each user, kernel and cell, about 200 bytes a cell. "", the default:
+        `usage.db` beside the kernels' sockets (LocalBackend.runtime_dir); where kernels are pods none, so that it is forgotten as the
+        gateway ends, and the chart names one with persistence.enabled.""",
+    ).tag(config=True)
+
+    prices = Dict(
+        value_trait=Share(),
+        key_trait=Unicode(),
+        help="""What an hour of one GPU costs, by flavor: `{"a100": 2.5}`, in whatever money. {}: nothing is said of cost. It is multiplied
+        with the time for which a GPU was held.""",
+    ).tag(config=True)
 
 
 class Bursts(Configurable):

@@ -1,8 +1,9 @@
 """The broker's counter for other processes of this user: one JSON object a line, each answered by one.
 
 Requests (``do``): ``status``; ``register`` (place) a supervisor; ``list``; ``snapshot``; ``release`` (kernel_id); ``hold``
-(kernel_id, seconds); ``policy`` (changes, or kernel_id); ``drain`` (node, on); ``end``; ``handover``. Answers: ``{"ok": true, ...}`` or
-``{"ok": false, "message", "reason"}``. It must never let one caller's bad line harm another, and it asks the broker for everything.
+(kernel_id, seconds); ``policy`` (changes, or kernel_id); ``usage`` (by, since, until); ``drain`` (node, on); ``end``; ``handover``.
+Answers: ``{"ok": true, ...}`` or ``{"ok": false, "message", "reason"}``. It must never let one caller's bad line harm another, and it
+asks the broker for everything.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError, Lease
 from ..protocol.wire import dumps, loads
 from .rules import switch
 from .seat import GATEWAY, MAX_LINE, RUNS, Seat
+from .usage import usage_of
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -41,6 +43,7 @@ class Desk:
             "release": self._release,
             "hold": self._hold,
             "policy": self._policy,
+            "usage": self._usage,
             "drain": self._drain,
             "end": self._end,
             "handover": self._handover,
@@ -128,6 +131,15 @@ class Desk:
         if request.get("kernel_id"):
             return {"policy": self._broker.explain(_text(request, "kernel_id"))}
         return {"policy": self._broker.rules.show()}
+
+    async def _usage(self, request: dict[str, Any]) -> dict[str, Any]:
+        usage = usage_of(self._broker)
+        if usage is None:
+            raise BrokerUnavailable("This broker keeps no usage.")
+        since, until = request.get("since"), request.get("until")
+        if not all(moment is None or (isinstance(moment, int | float) and math.isfinite(moment)) for moment in (since, until)):
+            raise BadRequest("since and until must be seconds since 1970.")
+        return {"usage": await usage.report(_text(request, "by"), since or 0.0, until, None)}
 
     async def _drain(self, request: dict[str, Any]) -> dict[str, Any]:
         self._broker.drain(_text(request, "node"), switch(request, "on"))

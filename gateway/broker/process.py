@@ -18,9 +18,10 @@ from traitlets import default
 
 from .. import __version__
 from ..protocol.errors import ElasticError
-from ..settings import ElasticGateway, Leases, LocalBackend, SimulatedGpu, StrictConfigFiles, config_stamp
+from ..settings import ElasticGateway, Leases, LocalBackend, SimulatedGpu, StrictConfigFiles, Usage, config_stamp
 from .broker import Broker
 from .seat import BROKER, RUNS
+from .usage import keep_usage
 
 log = logging.getLogger("gateway.broker")
 
@@ -34,7 +35,7 @@ class BrokerApp(StrictConfigFiles, JupyterApp):
     name = "jupyter-elastic-gateway"  # the configuration files are the gateway's
     version = __version__
     description = "Leases this machine's GPUs to kernels that no gateway started. Starts and ends by itself; there is no need to run it."
-    classes = [ElasticGateway, Leases, SimulatedGpu, LocalBackend]
+    classes = [ElasticGateway, Leases, Usage, SimulatedGpu, LocalBackend]
 
     @default("log_level")
     def _log_level(self) -> int:
@@ -57,7 +58,9 @@ class BrokerApp(StrictConfigFiles, JupyterApp):
             self.exit(1)
 
     def make_broker(self) -> Broker:
-        return Broker(self, kind=BROKER)
+        broker = Broker(self, kind=BROKER)
+        keep_usage(broker, Usage(parent=self))
+        return broker
 
     async def _run(self) -> None:
         broker = self.make_broker()

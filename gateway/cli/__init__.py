@@ -25,13 +25,13 @@ COMMANDS = {
     "drain": "take a node out of service: its GPUs are given back and nothing new begins there",
     "policy": "show the lease policy, or change it while the gateway runs",
     "token": "make a token for a user, and its line for the users file",
+    "usage": "GPU time held, executed and saved, by user, kernel, flavor, day or cell",
     "kernelspecs": "the kernels that the gateway offers, with their GPUs and profile",
     "doctor": "what this machine can do for a kernel's GPU state, tried where there is a GPU",
     "replay": "what other lease rules would have cost and saved, played on a recorded or synthetic workload",
     "shutdown": "stop the gateway; with --kernels its kernels too, also those of one that has gone",
     "broker": "lease GPUs to processes that use no gateway (starts by itself when needed)",
 }
-LATER = ("usage",)
 BAD_USAGE = 2
 
 
@@ -44,9 +44,6 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if not word or word.startswith("-"):
         return serve(argv)
-    if word in LATER:
-        print(f"jupyter elastic-gateway {word}: not in this version.", file=sys.stderr)
-        return BAD_USAGE
     if word not in COMMANDS:
         print(f"jupyter elastic-gateway has no subcommand {word!r}. It has: {', '.join(COMMANDS)}.", file=sys.stderr)
         return BAD_USAGE

@@ -13,9 +13,10 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from jupyter_core.paths import jupyter_runtime_dir
 
@@ -64,6 +65,11 @@ class GatewayClient:
     def explain(self, kernel_id: str) -> dict[str, Any]:
         """Which rules hold for a kernel, and why."""
         return self.get(f"/api/gpu/policy?kernel={quote(kernel_id, safe='')}")  # type: ignore[no-any-return]
+
+    def usage(self, by: str, since: float | None, until: float | None) -> dict[str, Any]:
+        """GPU time; moments are seconds since 1970."""
+        said = {"by": by, **{name: _iso(at) for name, at in (("since", since), ("until", until)) if at is not None}}
+        return self.get(f"/api/gpu/usage?{urlencode(said)}")  # type: ignore[no-any-return]
 
     def drain(self, node: str, on: bool) -> None:
         self.request("POST", f"/api/gpu/nodes/{quote(node, safe='')}/drain", {"on": on})
@@ -118,6 +124,10 @@ class BrokerClient:
     def explain(self, kernel_id: str) -> dict[str, Any]:
         """Which rules hold for a kernel, and why."""
         return request(self._places, "policy", kernel_id=kernel_id)["policy"]  # type: ignore[no-any-return]
+
+    def usage(self, by: str, since: float | None, until: float | None) -> dict[str, Any]:
+        """GPU time; moments are seconds since 1970."""
+        return request(self._places, "usage", by=by, since=since, until=until)["usage"]  # type: ignore[no-any-return]
 
     def drain(self, node: str, on: bool) -> None:
         request(self._places, "drain", node=node, on=on)
@@ -234,6 +244,10 @@ def kernel_id(lessor: Lessor, prefix: str) -> str:
         what = f"{len(fitting)} kernels' ids begin" if fitting else "No kernel's id begins"
         raise ElasticError(f"{what} with {prefix!r}; `jupyter elastic-gateway leases` lists them.", reason="no_such_kernel")
     return fitting[0]
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 def _said(url: str, error: urllib.error.HTTPError) -> ElasticError:

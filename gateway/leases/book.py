@@ -102,6 +102,8 @@ class Book(Ledger):
         waiters = []
         while self._touched:
             record = self._touched.popitem()[0]
+            if self.meter is not None:
+                self.meter.note(record, now)
             self.devices.file(record)
             at = NEVER
             if record.phase is Phase.WAITING:
@@ -149,6 +151,8 @@ class Book(Ledger):
         self._leave(record)
         self.devices.take(record, gpus, now)
         self._move(record, Phase.RESUMING, now)
+        if self.meter is not None:
+            self.meter.note(record, now)
         self._command(record, events.Grant(record.kernel_id, self._order + 1, gpus))
 
     def _park(self, record: KernelRecord, why: str, now: float) -> None:

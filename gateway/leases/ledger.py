@@ -15,6 +15,7 @@ from .devices import Devices
 from .events import Event
 from .fairness import Usage
 from .levels import Levels
+from .meter import Meter
 from .policy import NEVER, Policy
 from .queue import Queue
 from .record import WITH_GPUS, KernelRecord
@@ -33,6 +34,7 @@ class Ledger:
         self.waiting = Queue(self.usage, lambda user: self.levels.weight(user), lambda record: self.rules(record).priority)
         self.waiting.ranked = levels.ranked
         self.drained: set[str] = set()  # nodes
+        self.meter: Meter | None = None  # where somebody wants to know who has had what
         self.timers = Timers()  # by kernel id, and by ("node", name)
         self.costs = {Phase.PARKING: 0.0, Phase.RESUMING: 0.0}  # seconds that such a move takes, as seen lately
         self._seq = 0
@@ -115,6 +117,8 @@ class Ledger:
     def _gone(self, event: events.KernelGone, now: float) -> None:
         record = self.kernels.get(event.kernel_id)
         if record is not None:
+            if self.meter is not None:
+                self.meter.gone(record, now)
             self._forget(record, now)
 
     def _silence(self, event: events.Silence, now: float) -> None:

@@ -126,6 +126,11 @@ class Handler(JsonErrors, PreFlight, APIHandler):
         owns = getattr(self.authorizer, "owns", None)
         return owns is None or bool(owns(self.current_user, user))
 
+    def mine_all(self) -> bool:
+        """Whether that is so of everybody's kernels."""
+        everybodys = getattr(self.authorizer, "all_kernels", None)
+        return everybodys is None or bool(everybodys(self.current_user))
+
     def claimed(self, env: dict[str, str]) -> dict[str, str]:
         """A kernel's environment, with the name of whoever it is for."""
         claims = getattr(self.authorizer, "claims", None)

@@ -29,7 +29,7 @@ from .. import __version__
 from ..broker.broker import Broker
 from ..protocol.errors import ElasticError, cause
 from ..provisioner import ElasticProvisioner
-from ..settings import Bursts, ElasticGateway, KubernetesBackend, Leases, LocalBackend, SimulatedGpu, StrictConfigFiles
+from ..settings import Bursts, ElasticGateway, KubernetesBackend, Leases, LocalBackend, SimulatedGpu, StrictConfigFiles, Usage
 from . import embed, strict
 from .access import ElasticAuthorizer
 from .answers import NowhereHandler
@@ -44,6 +44,7 @@ from .sessions import ElasticSessionManager
 OURS = [
     ElasticGateway,
     Leases,
+    Usage,
     Bursts,
     SimulatedGpu,
     LocalBackend,

@@ -13,8 +13,9 @@ from traitlets.config import Configurable
 
 from ..broker.broker import Broker
 from ..broker.link import KernelLink
+from ..broker.usage import keep_usage, usage_of
 from ..burst.bursts import host
-from ..settings import ElasticGateway
+from ..settings import ElasticGateway, Usage
 from .kernels import ElasticMappingKernelManager
 from .metrics import ElasticMetrics
 
@@ -37,6 +38,7 @@ def make_broker(parent: Configurable, kernels: ElasticMappingKernelManager, owne
     broker = Broker(parent, ElasticGateway(parent=parent).name if owner is None else owner)
     kernels.elastic_broker = broker
     host(broker, parent)
+    keep_usage(broker, Usage(parent=parent))
     return broker
 
 
@@ -60,7 +62,8 @@ async def start(broker: Broker, kernels: ElasticMappingKernelManager) -> Callabl
             kernels.go_on(spec)
     if broker.owner and broker.backend.remote:
         broker.backend.keep_warm(await kernels.templates())
-    return ElasticMetrics(kernels.list_kernels, broker.snapshot, broker.backend.warm).register()
+    usage = usage_of(broker)
+    return ElasticMetrics(kernels.list_kernels, broker.snapshot, broker.backend.warm, usage.totals if usage else dict).register()
 
 
 async def stop(broker: Broker, kernels: ElasticMappingKernelManager, settings: dict[str, Any]) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from tornado.iostream import StreamClosedError
 
 from ..broker.rules import switch
+from ..broker.usage import usage_of
 from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError
 from ..settings import MOST
 from .answers import Handler, rest
@@ -76,6 +78,20 @@ class PolicyHandler(GpuHandlerBase):
         rules = self.broker.rules.show()
         self.log.info("Lease policy is now %s.", json.dumps(rules))
         self.answer(rules)
+
+
+class UsageHandler(GpuHandlerBase):
+    """GPU time: ``?by=user`` (kernel, kernelspec, flavor, day, cell), ``since`` and ``until`` as ISO 8601. Users see their own, admins
+    all."""
+
+    @rest
+    async def get(self) -> None:
+        usage = usage_of(self.broker)
+        if usage is None:
+            raise BrokerUnavailable("This server keeps no usage.")
+        since, until = (moment(self.get_query_argument(name, ""), name) for name in ("since", "until"))
+        user = None if self.mine_all() else self.current_user.username
+        self.answer(await usage.report(self.get_query_argument("by", "user"), since or 0.0, until, user))
 
 
 class DrainHandler(GpuHandlerBase):
@@ -162,11 +178,23 @@ def duration(body: dict[str, Any], name: str) -> float:
     return float(value)
 
 
+def moment(text: str, name: str) -> float | None:
+    """Seconds since 1970 from ISO 8601, in UTC where no zone stands; None: not said. Raises ``BadRequest``."""
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise BadRequest(f"{name} must be a moment such as 2030-01-31T12:00:00Z.") from None
+
+
 default_handlers = [
     (r"/api/gpu", GpuHandler),
     (r"/api/gpu/kernels/([^/]+)/release", ReleaseHandler),
     (r"/api/gpu/kernels/([^/]+)/hold", HoldHandler),
     (r"/api/gpu/nodes/([^/]+)/drain", DrainHandler),
     (r"/api/gpu/policy", PolicyHandler),
+    (r"/api/gpu/usage", UsageHandler),
     (r"/api/gpu/events", EventsHandler),
 ]

@@ -79,6 +79,7 @@ class ElasticKernelManager(ServerKernelManager):
         self._state = KernelState()
         self._session = ""
         self.farewell = "the kernel was shut down"
+        self.kept_until = utcnow()  # by its user's `%gpu hold`
         self._early: list[tuple[str, list[tuple[str, list[Part], int | None]], bool]] = []  # of browsers that have left
         self._deaf: list[Callable[[], None]] = []  # what ends our listening to the link
         self._worked = False  # the process that runs now (or ran last) has answered once
@@ -417,6 +418,7 @@ class ElasticKernelManager(ServerKernelManager):
             for websocket in unsettled & self.websockets:
                 websocket.say(status("idle"))
         self.last_activity = utcnow() - timedelta(seconds=state.idle_seconds)
+        self.kept_until = utcnow() + timedelta(seconds=min(state.lease.hold_for, 1e9))
         self.parent.last_kernel_activity = max(self.parent.last_kernel_activity, self.last_activity)
         if state.reason and not state.alive:
             self.reason = state.reason

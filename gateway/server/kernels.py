@@ -246,7 +246,7 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
 
     async def cull_kernel_if_idle(self, kernel_id: str) -> None:
         kernel = self._kernels.get(kernel_id)
-        if kernel is None or kernel.pending:
+        if kernel is None or kernel.pending or kernel.kept_until > utcnow():
             return
         timeout = (kernel.kernel_spec.metadata or {}).get("cull_idle_timeout", self.cull_idle_timeout)
         if timeout <= 0:  # a kernelspec's way to say never

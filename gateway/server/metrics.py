@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ..backends.base import Warm
+from ..leases.meter import EXECUTED, HELD, RESERVED
 from ..protocol.model import Phase
 
 STATES = ("starting", "idle", "busy", "restarting", "unknown", "dead")
@@ -29,29 +30,32 @@ DOCUMENTED = {
     "elastic_parked_bytes": "Bytes of CUDA state that lie in host memory.",
     "elastic_warm_kernels": "Started kernels that wait for somebody, by profile.",
     "elastic_warm_claims": "Starts of kernels of profiles that have warm ones, by profile and by whether one was there (hit, miss).",
+    "elastic_gpu_seconds_held": "GPU-seconds leased since the usage file was begun, by user, flavor and kernelspec.",
+    "elastic_gpu_seconds_executed": "GPU-seconds in which something ran on leased GPUs, likewise.",
+    "elastic_gpu_seconds_saved": "GPU-seconds for which kernels had no lease and would have had with GPUs for life, likewise.",
     "elastic_generation": "This broker's generation; it grows with each restart.",
 }
 
 
 class ElasticMetrics(Collector):
-    """Registered while a gateway serves. ``kernels``, ``snapshot`` and ``warm`` are called once a scrape."""
+    """Registered while a gateway serves. ``kernels``, ``snapshot``, ``warm`` and ``usage`` are called once a scrape."""
 
     def __init__(
         self, kernels: Callable[[], list[dict[str, Any]]], snapshot: Callable[[], dict[str, Any]],
-        warm: Callable[[], Mapping[str, Warm]],
+        warm: Callable[[], Mapping[str, Warm]], usage: Callable[[], Mapping[tuple[str, str, str, str], float]],
     ) -> None:  # fmt: skip
-        self._kernels, self._snapshot, self._warm = kernels, snapshot, warm
+        self._kernels, self._snapshot, self._warm, self._usage = kernels, snapshot, warm, usage
 
     def register(self, registry: CollectorRegistry = REGISTRY) -> Callable[[], None]:
         """Returns what unregisters it."""
         registry.register(self)
         return lambda: registry.unregister(self)
 
-    def describe(self) -> Iterator[GaugeMetricFamily]:
+    def describe(self) -> Iterator[Metric]:
         """Names only: nothing is asked before the first scrape."""
         yield from (GaugeMetricFamily(name, text) for name, text in DOCUMENTED.items())
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         kernels, gpu = self._kernels(), self._snapshot()
         leases, queue = gpu["leases"], gpu["queue"]
         states = Counter(kernel["execution_state"] for kernel in kernels)
@@ -72,6 +76,7 @@ class ElasticMetrics(Collector):
             claims.add_metric([profile, "hit"], each.hits)
             claims.add_metric([profile, "miss"], each.misses)
         yield claims
+        yield from _seconds(self._usage())
         yield _one("elastic_generation", gpu["generation"])
 
 
@@ -84,3 +89,15 @@ def _by(name: str, label: str, values: dict[str, int]) -> GaugeMetricFamily:
     for value, count in values.items():
         family.add_metric([value], count)
     return family
+
+
+def _seconds(usage: Mapping[tuple[str, str, str, str], float]) -> Iterator[CounterMetricFamily]:
+    saved = Counter({key[1:]: seconds for key, seconds in usage.items() if key[0] == RESERVED})
+    saved.subtract({key[1:]: seconds for key, seconds in usage.items() if key[0] == HELD})
+    by_kind = {kind: {key[1:]: seconds for key, seconds in usage.items() if key[0] == kind} for kind in (HELD, EXECUTED)}
+    for kind, values in {**by_kind, "saved": saved}.items():
+        name = f"elastic_gpu_seconds_{kind}"
+        family = CounterMetricFamily(name, DOCUMENTED[name], labels=["user", "flavor", "kernelspec"])
+        for labels, seconds in values.items():
+            family.add_metric(labels, max(0.0, seconds))
+        yield family

@@ -38,6 +38,23 @@ KERNELSPECS = {
 }
 
 
+EXPLAINED = {
+    "kernel_id": BUSY, "user": "ann", "groups": ["staff"], "kernelspec": "torch", "flavor": "h200", "smallest_holds": [],
+    "settings": {
+        "idle_timeout": {
+            "value": 5.0, "level": "user", "name": "ann", "source": "/etc/policy.yaml, line 7",
+            "over": [{"value": 120.0, "level": "site", "name": "", "source": "default"}],
+        }
+    },
+}  # fmt: skip
+USAGE = {
+    "by": "user", "since": "1970-01-01T00:00:00Z", "until": "2030-01-01T00:00:00Z",
+    "rows": [
+        {"user": "ann", "cells": 3, "gpu_seconds_held": 100.0, "gpu_seconds_executed": 45.0, "gpu_seconds_saved": 7200.0, "cost": 0.07}
+    ],
+}  # fmt: skip
+
+
 class FakeGateway(ThreadingHTTPServer):
     state: ClassVar[dict[str, Any]] = {
         "gpus": [{"uuid": "GPU-1", **_GPU}, {"uuid": "GPU-2", **_GPU}],
@@ -95,6 +112,10 @@ class Face(BaseHTTPRequestHandler):
         if self.path == "/api/gpu/policy":
             self.server.policy.update(sent or {})
             return 200, self.server.policy
+        if self.path == f"/api/gpu/policy?kernel={BUSY}":
+            return 200, EXPLAINED
+        if self.path.startswith("/api/gpu/usage"):
+            return 200, USAGE
         if self.path == f"/api/gpu/kernels/{BUSY}/release":
             return 409, {"message": "A cell runs; wait for its end.", "reason": "executing"}
         if self.path == "/api/kernelspecs":

@@ -15,8 +15,9 @@ import pytest
 from gateway.backends.places import Places
 from gateway.broker.broker import Broker
 from gateway.broker.seat import BROKER
-from gateway.cli import COMMANDS, LATER
-from gateway.settings import Leases
+from gateway.broker.usage import keep_usage
+from gateway.cli import COMMANDS
+from gateway.settings import Leases, Usage
 from tests.cli.conftest import BUSY, IDLE, TOKEN, FakeGateway, announce, serving
 from tests.doubles.fake_backend import FakeBackend, gpu
 
@@ -103,9 +104,39 @@ def test_policy_is_shown_and_changed(cli, fake):
     assert fake.asked[-1] == ("PATCH", "/api/gpu/policy", {"idle_timeout": 60, "max_hold": None, "min_hold": 90.0})
 
 
+def test_policy_is_changed_for_one_user_and_taken_back_and_explained_for_a_kernel(cli, fake):
+    assert cli("policy", "--user", "ann", "idle_timeout=5", "quiet_hours=22:00-06:00")[0] == 0
+    said = {"users": {"ann": {"idle_timeout": 5, "quiet_hours": "22:00-06:00"}}}
+    assert fake.asked[-1] == ("PATCH", "/api/gpu/policy", said)
+    assert "user ann  idle_timeout" in " ".join(cli("policy")[1].split("\n"))
+    assert cli("policy", "--group", "students", "--undo", "--json")[0] == 0
+    assert fake.asked[-1][2] == {"groups": {"students": None}}
+    status, out, _ = cli("policy", "--kernel", BUSY[:12])
+    assert status == 0
+    assert "of ann (staff), kernelspec torch, GPUs h200" in out
+    assert "idle_timeout  5      user ann  /etc/policy.yaml, line 7  120 (site)" in out
+
+
+def test_usage_is_shown_and_exported(cli, fake):
+    status, out, _ = cli("usage")
+    assert (status, out) == (0, "USER  CELLS  HELD   EXECUTED  SAVED  COST\nann   3      2 min  45 s      2.0 h  0.07\n")
+    assert cli("usage", "--csv")[1].splitlines() == [
+        "user,cells,gpu_seconds_held,gpu_seconds_executed,gpu_seconds_saved,cost", "ann,3,100.0,45.0,7200.0,0.07"
+    ]  # fmt: skip
+    assert cli("usage", "--by", "kernel", "--since", "2030-01-31")[0] == 0
+    assert fake.asked[-1][1] == "/api/gpu/usage?by=kernel&since=2030-01-31T00%3A00%3A00%2B00%3A00"
+    assert json.loads(cli("usage", "--json")[1])["rows"][0]["user"] == "ann"
+
+
 @pytest.mark.parametrize(
     "argv",
     [
+        ("usage", "--since", "yesterday"),
+        ("usage", "--by", "moon"),
+        ("policy", "--user", "ann"),
+        ("policy", "--undo"),
+        ("policy", "--user", "ann", "--undo", "min_hold=1"),
+        ("policy", "--kernel", BUSY, "min_hold=1"),
         ("policy", "idle_timeout"),
         ("policy", "idle_timeout=soon"),
         ("policy", "gpus_per_user=2m"),
@@ -200,6 +231,7 @@ def test_without_a_gateway_the_broker_is_asked(cli, runtime):
 def broker(runtime):
     """A real on-demand broker with two simulated GPUs and nobody to serve."""
     found = Broker(kind=BROKER, backend=FakeBackend(gpu("GPU-0"), gpu("GPU-1"), places=Places()), leases=Leases())
+    keep_usage(found, Usage())
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -216,6 +248,7 @@ def test_a_broker_that_no_gateway_is_part_of_is_shown_ruled_and_ended_by_the_sam
     assert cli("leases")[1] == "No kernel runs that leases GPUs.\n"
     assert cli("policy", "idle_timeout=2m")[0] == 0
     assert broker.leases.idle_timeout == 120
+    assert cli("usage")[1] == "No kernel has had a GPU in that time.\n"
     assert cli("policy", "idle_timeout=-1")[0] == 1
     assert "Its GPUs are free" in cli("drain", "local")[1]
     assert "Drained: local" in cli("status")[1]
@@ -254,13 +287,6 @@ def test_two_gateways_have_to_be_told_apart(cli, fake, runtime):
     status, _, err = cli("leases")
     assert status == 1
     assert "--url" in err
-
-
-@pytest.mark.parametrize("word", LATER)
-def test_what_is_not_in_this_version_says_so_and_is_not_advertised(cli, word):
-    status, out, err = cli(word)
-    assert (status, out, err) == (2, "", f"jupyter elastic-gateway {word}: not in this version.\n")
-    assert word not in cli("--help")[1]
 
 
 def test_help_names_every_subcommand(cli):

@@ -249,6 +249,18 @@ class Stories(RuleBasedStateMachine):
                 holders[uuid] = kernel.kernel_id
             assert len(kernel.gpus) in (0, kernel.count)
 
+    @invariant()
+    def spans_are_open_for_what_is_held_and_executed_and_for_nothing_else(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        meter, kernels = self.world.book.meter, self.world.book.kernels
+        open_ = {(span.kernel_id, span.kind): span.uuids for span in meter.open()}
+        held = {(name, "held"): record.gpus for name, record in kernels.items() if record.gpus}
+        runs = {(name, "executed"): record.gpus for name, record in kernels.items() if record.gpus and record.executing}
+        assert {key: uuids for key, uuids in open_.items() if key[1] != "reserved"} == {**held, **runs}
+        for span in meter.take():
+            assert span.end is None or span.begin <= span.end <= self.world.now
+
     def teardown(self) -> None:
         """When everyone stops executing and everything works, each waiter is served, or told why not, as time passes."""
         if not hasattr(self, "world"):

@@ -33,6 +33,7 @@ from gateway.leases.events import (
     Wanted,
 )
 from gateway.leases.levels import Levels
+from gateway.leases.meter import Meter
 from gateway.leases.policy import Policy
 from gateway.leases.record import KernelRecord
 from gateway.protocol.model import GPU_IN_USE, Gpu, Phase, Rung
@@ -151,7 +152,7 @@ class World:
         self, *, gpus: int = 1, rung: Rung = Rung.ANYWHERE, nodes: tuple[str, ...] = ("local",), auto: bool = True,
         places: bool = True, policy: Policy | Levels | None = None, **rules: object,
     ) -> None:  # fmt: skip
-        self.book = Book(policy or Policy(**rules), places=places)
+        self.book = metered(Book(policy or Policy(**rules), places=places))
         self.auto, self.now = auto, 0.0
         self.kernels: dict[str, Kernel] = {}
         self.log: list[Command] = []  # every command but places
@@ -267,7 +268,7 @@ class World:
 
     def reborn(self) -> None:
         """The broker is killed and starts again with an empty book: orders on their way are lost, states are asked for."""
-        old, self.book = self.book, Book(self.book.levels, places=self.book._places)
+        old, self.book = self.book, metered(Book(self.book.levels, places=self.book._places))
         lost = old.devices.lost
         for kernel in self.kernels.values():
             kernel.inbox.clear()
@@ -345,6 +346,11 @@ class World:
 
     def since(self, mark: int) -> list[Command]:
         return self.log[mark:]
+
+
+def metered(book: Book) -> Book:
+    book.meter = Meter(book.devices)
+    return book
 
 
 def seen(kernel: Kernel, state: State, order: int | None) -> KernelSeen:

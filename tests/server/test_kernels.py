@@ -33,7 +33,7 @@ def manager(**settings: Any) -> ElasticMappingKernelManager:
 
 def kernel(idle: float = 100.0, **fields: Any) -> Any:
     spec = SimpleNamespace(metadata=fields.pop("metadata", {}))
-    known = {"pending": False, "working": False, "execution_state": "idle", "user": "", "kernel_spec": spec}
+    known = {"pending": False, "working": False, "execution_state": "idle", "user": "", "kernel_spec": spec, "kept_until": utcnow()}
     return SimpleNamespace(idle=idle, last_activity=utcnow() - timedelta(seconds=idle), **(known | fields))
 
 
@@ -46,6 +46,7 @@ def kernel(idle: float = 100.0, **fields: Any) -> Any:
         (kernel(execution_state="busy"), False),
         (kernel(execution_state="starting"), False),
         (kernel(pending=True), False),
+        (kernel(kept_until=utcnow() + timedelta(hours=9)), False),
         (kernel(execution_state="dead"), True),
         (kernel(metadata={"cull_idle_timeout": 1000}), False),
         (kernel(idle=10, metadata={"cull_idle_timeout": 5}), True),

@@ -12,11 +12,16 @@ SNAPSHOT = {
     "queue": [{"count": 2}],
     "generation": 4,
 }
+USAGE = {
+    ("held", "ana", "a100", "torch"): 40.0,
+    ("executed", "ana", "a100", "torch"): 30.0,
+    ("reserved", "ana", "a100", "torch"): 100.0,
+}
 
 
 def scrape(kernels, snapshot):
     registry = CollectorRegistry()
-    ElasticMetrics(lambda: kernels, lambda: snapshot, lambda: {"small": Warm(2, 5, 1)}).register(registry)
+    ElasticMetrics(lambda: kernels, lambda: snapshot, lambda: {"small": Warm(2, 5, 1)}, lambda: USAGE).register(registry)
     return generate_latest(registry).decode()
 
 
@@ -37,6 +42,9 @@ def test_each_number_comes_from_one_snapshot():
         'elastic_warm_kernels{profile="small"} 2.0',
         'elastic_warm_claims{profile="small",result="hit"} 5.0',
         'elastic_warm_claims{profile="small",result="miss"} 1.0',
+        'elastic_gpu_seconds_held_total{flavor="a100",kernelspec="torch",user="ana"} 40.0',
+        'elastic_gpu_seconds_executed_total{flavor="a100",kernelspec="torch",user="ana"} 30.0',
+        'elastic_gpu_seconds_saved_total{flavor="a100",kernelspec="torch",user="ana"} 60.0',
         "elastic_generation 4.0",
     ):
         assert line in text
@@ -45,10 +53,10 @@ def test_each_number_comes_from_one_snapshot():
 def test_every_metric_is_documented():
     text = scrape([], {"gpus": [], "leases": [], "queue": [], "generation": 1})
     told = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
-    assert told == set(DOCUMENTED)
+    assert {name.removesuffix("_total") for name in told} == set(DOCUMENTED)
 
 
 def test_what_is_registered_can_be_taken_back():
     registry = CollectorRegistry()
     for _ in range(2):
-        ElasticMetrics(list, lambda: SNAPSHOT, dict).register(registry)()
+        ElasticMetrics(list, lambda: SNAPSHOT, dict, dict).register(registry)()

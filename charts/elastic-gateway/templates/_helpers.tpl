@@ -111,6 +111,7 @@ elastic.jupyter.org/gateway: {{ include "eg.gatewayName" . }}
 {{- $ours := dict "ElasticGateway" $gateway "KubernetesBackend" $backend "Leases" $leases "KernelSpecManager" (dict "allowed_kernelspecs" (keys .Values.kernelspecs | sortAlpha) "ensure_native_kernel" false) -}}
 {{- if .Values.persistence.enabled -}}
 {{- $_ := set $ours "SessionManager" (dict "database_filepath" "/var/lib/elastic-gateway/sessions.db") -}}
+{{- $_ := set $ours "Usage" (dict "database" "/var/lib/elastic-gateway/usage.db") -}}
 {{- $_ := set $ours "ServerApp" (dict "cookie_secret_file" "/var/lib/elastic-gateway/cookie_secret") -}}
 {{- end -}}
 {{- mergeOverwrite $ours (deepCopy .Values.config) | toPrettyJson -}}
