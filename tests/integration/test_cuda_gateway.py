@@ -155,6 +155,27 @@ def test_a_gateway_that_is_killed_finds_the_parked_state_again(node: Node, serve
         assert kernel.open().run(count(640 * MIB)).out == "1\n"
 
 
+def test_a_supervisor_that_is_killed_in_the_middle_of_parking_costs_its_kernel_and_nobody_else(
+    node: Node, serve: Callable[..., Gateway]
+) -> None:
+    gateway = serve()
+    left = "import device, time; device.start(); print(1, flush=True); time.sleep(600)"
+    with gateway.kernel() as one, gateway.kernel() as two:
+        unlucky, lucky = one.open(), two.open()
+        assert unlucky.run(begin(640 * MIB)).status == "ok"
+        start = f"import os, subprocess; e = dict(os.environ, PYTHONPATH={str(HERE)!r})\n"
+        start += f"c = subprocess.Popen([sys.executable, '-c', {left!r}], env=e, stdout=-1, start_new_session=True); c.stdout.readline()"
+        assert unlucky.run(GPU + start).status == "ok"
+        node.set(seconds=0.5)
+        waits = lucky.begin(begin(640 * MIB))
+        until(lambda: one.lease["phase"] == "PARKING")
+        (supervisor,) = [each["pid"] for each in gateway.machine.supervisors() if each["kernel_id"] == one.id]
+        os.kill(supervisor, signal.SIGKILL)
+        assert lucky.finish(waits).status == "ok"
+        assert node.used() == 704 * MIB, "of the other one alone"
+        assert lucky.run(count(640 * MIB)).out == "1\n"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("node", [{"memory": 3 * GIB, "context": 256 * MIB}], indirect=True)
