@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ..leases import events
 from ..leases.book import Book
 from ..leases.events import Command, Deny, Event, Grant, Place
+from ..leases.record import KernelRecord
 from ..protocol.model import Phase
 
 NONE_HERE = "This machine has no GPU that can be leased: use -g 0."
@@ -58,14 +59,18 @@ class Guests:
     def idle(self) -> int:
         """GPUs that nobody has and nobody waits for."""
         free = sum(len(self._book.devices.free(node)) for node in {gpu.node for gpu in self._book.gpus.values()})
-        return max(0, free - sum(record.count for record in self._book.queue()))
+        return max(0, free - sum(record.count for record in self._waiting()))
 
     def missed(self, patience: float, but: Collection[str] = ()) -> tuple[int, str]:
         """``(GPUs, whose)`` that others than these guests have waited for longer than ``patience`` seconds, and would not find free."""
         now = self._clock()
-        waiting = [each for each in self._book.queue() if each.kernel_id not in but and now - each.since > patience]
+        waiting = [each for each in self._waiting() if each.kernel_id not in but and now - each.since > patience]
         free = sum(len(self._book.devices.free(node)) for node in {each.node for each in waiting})
         return max(0, sum(each.count for each in waiting) - free), ", ".join(each.label for each in waiting)
+
+    def _waiting(self) -> list[KernelRecord]:
+        """Those that a free GPU would help; whoever waits for their own quota isn't among them."""
+        return [each for each in self._book.queue() if each.place is None or not each.place.quota]
 
     def obey(self, command: Command) -> None:
         """A command of the book that is for no kernel."""

@@ -12,6 +12,7 @@ import pytest
 from gateway.backends.processes import started
 from tests.integration.machine import Machine, until
 from tests.integration.serving import Gateway, end
+from tests.integration.test_burst_engines import needs_mpi
 
 STEPS = 120
 
@@ -72,10 +73,11 @@ def gpus(gateway, holder: str = "") -> int:
     return sum(len(lease["gpus"]) for lease in gateway.call("GET", "/api/gpu").json()["leases"] if lease["kernel_id"].startswith(holder))
 
 
-def test_workers_come_and_go_as_asked_and_no_step_is_lost_or_done_twice(gateway, tmp_path):
+@pytest.mark.parametrize("engine", ["none", pytest.param("mpi", marks=needs_mpi)])
+def test_workers_come_and_go_as_asked_and_no_step_is_lost_or_done_twice(gateway, tmp_path, engine):
     with gateway.kernel(KERNEL_USERNAME="ada") as kernel:
         browser = kernel.open()
-        cell = browser.begin(stepping(tmp_path, "-w 1:3 -e none --name changing"))
+        cell = browser.begin(stepping(tmp_path, f"-w 1:3 -e {engine} --name changing"))
         until(lambda: step(tmp_path) > 10)
         scale(gateway, "changing", 3)
         until(lambda: step(tmp_path, 2) > 0)
