@@ -33,7 +33,7 @@ from .backends.processes import started
 from .broker.broker import Broker
 from .broker.link import KernelLink
 from .broker.outside import Outside, outside
-from .protocol.errors import BadRequest, LaunchError, LaunchTimeout, SupervisorLost
+from .protocol.errors import BadRequest, ElasticError, LaunchError, LaunchTimeout, SupervisorLost
 from .protocol.model import Spec
 from .settings import Count, ElasticGateway, KubernetesBackend, Launching, LocalBackend, SimulatedGpu, machine_config
 
@@ -75,6 +75,7 @@ class ElasticProvisioner(KernelProvisionerBase):
         self._link: KernelLink | None = None
         self._ending: asyncio.Future[None] | None = None  # the end of its supervisor, while it lasts
         self._running = False
+        self._known_env: dict[str, str] = {}  # what an adopted kernel was started with
         self._outside: Outside | None = None
         self._own_backend: Backend | None = None
         self._machine: Config | None = None
@@ -153,6 +154,8 @@ class ElasticProvisioner(KernelProvisionerBase):
         supervisor, self._supervisor = self._supervisor, None
         link, self._link = self._link, None
         self._running = False
+        if self._broker is not None and self.kernel_id is not None:
+            self._backend.withdraw(self.kernel_id)
         if supervisor is not None:
             grace = LocalBackend(config=self._settings).shutdown_grace
             self._ending = asyncio.ensure_future(self._on_lines_loop(self._end(supervisor, link, grace)))
@@ -165,7 +168,8 @@ class ElasticProvisioner(KernelProvisionerBase):
                     self._ending = None
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
-        """``cmd`` (with ``{connection_file}`` left to the supervisor), ``env`` (None: as before) and ``cwd``. Raises ``BadRequest``."""
+        """``cmd`` (with ``{connection_file}`` left to the supervisor), ``env`` (None: as before) and ``cwd``. In a gateway it returns once
+        it is the kernel's turn to start. Raises ``BadRequest``, ``LaunchError``."""
         env = kwargs.pop("env", None)
         kwargs.pop("transport_encryption", None)  # jupyter_client has put it into the manager
         extra = kwargs.pop("extra_arguments", None) or []
@@ -182,6 +186,8 @@ class ElasticProvisioner(KernelProvisionerBase):
         else:
             self._count(result["env"])  # a bad wish is told before anything is started
             self._encrypt()
+            if self._broker is not None:
+                await self._backend.turn(self._spec(result["cmd"], result["env"], cwd), self._told)
         return result
 
     async def template(self) -> Spec:
@@ -234,6 +240,13 @@ class ElasticProvisioner(KernelProvisionerBase):
         self._link = link
         self._take(link.supervisor)
 
+    async def learn(self) -> None:
+        """Ask an adopted kernel's supervisor what it was started with, for a restart after the supervisor's own death."""
+        try:
+            self._known_env = dict((await self._call("environment"))["env"])
+        except ElasticError as exc:  # an older one, or one that is just ending
+            log.info("kernel %s doesn't say what it was started with: %s", self.kernel_id, exc)
+
     # starting
 
     async def _start(self, cmd: list[str], env: dict[str, str], cwd: str) -> None:
@@ -271,7 +284,7 @@ class ElasticProvisioner(KernelProvisionerBase):
 
     def _told(self, text: str) -> None:
         """What keeps the kernel from starting, while it does."""
-        log.info("kernel %s waits: %s", self.kernel_id, text)
+        log.info("kernel %s waits: %s", self.kernel_id, text) if text else log.info("kernel %s waits no more", self.kernel_id)
         waits = getattr(self.parent, "waits", None)
         if waits is not None:
             waits(text)
@@ -379,7 +392,8 @@ class ElasticProvisioner(KernelProvisionerBase):
         """What is known of an adopted kernel whose supervisor has ended, and with it what its request brought."""
         supervisor, count = link.supervisor, link.state.lease.count
         known = {"KERNEL_USERNAME": supervisor.user, "JPY_SESSION_NAME": supervisor.display, "KERNEL_GPUS": str(count)}
-        return {name: value for name, value in known.items() if value and (name != "KERNEL_GPUS" or count != self.gpus)}
+        told = {name: value for name, value in known.items() if value and (name != "KERNEL_GPUS" or count != self.gpus)}
+        return {**self._known_env, **told}
 
     def _base_env(self, given: dict[str, str] | None) -> dict[str, str]:
         if self._broker is None:

@@ -11,13 +11,13 @@ from traceback import extract_tb
 from typing import Any
 
 from jupyter_core.paths import jupyter_config_path
-from traitlets import Bool, Dict, Enum, List, Unicode
+from traitlets import Bool, Dict, List, Unicode
 from traitlets.config import Config, Configurable, JSONFileConfigLoader, PyFileConfigLoader
 from traitlets.config.loader import ConfigFileNotFound
 
 from .leases.policy import Policy
 from .protocol.model import Rung, Spec
-from .traits import MOST, Bytes, Count, Name, Priority, QuietHours, Seconds, Share
+from .traits import MOST, Bytes, Choice, Count, Name, Priority, QuietHours, Seconds, Share
 
 __all__ = [
     "MOST", "Bursts", "Bytes", "Count", "ElasticGateway", "KubernetesBackend", "Launching", "Leases", "LocalBackend", "Name", "Priority",
@@ -88,7 +88,7 @@ class ElasticGateway(Configurable):
         two gateways that share a runtime_dir need different names.""",
     ).tag(config=True)
 
-    backend = Enum(
+    backend = Choice(
         ("local", "kubernetes"),
         default_value="local",
         help="""Where kernels run: "local", as processes of this machine (the default: works everywhere), or "kubernetes", a pod each.""",
@@ -108,7 +108,7 @@ class ElasticGateway(Configurable):
         starts kernels as ever, and those with the elastic provisioner share the machine's broker.""",
     ).tag(config=True)
 
-    visible_devices = Enum(
+    visible_devices = Choice(
         ("leased", "all"),
         default_value="leased",
         help="""What CUDA_VISIBLE_DEVICES of a kernel says at its first lease. "leased", the default: exactly the GPUs it has leased, so
@@ -314,7 +314,7 @@ class SimulatedGpu(Configurable):
 
     memory_bytes = Bytes(16 << 30, min=1, help="Bytes of memory of each simulated GPU. Default 16 GiB, a small card.").tag(config=True)
 
-    rung = Enum(
+    rung = Choice(
         tuple(str(rung) for rung in Rung),
         default_value=str(Rung.ANYWHERE),
         help="""What the simulated driver can do with a parked kernel: resume it "anywhere", on the "same-gpu", or not park at all
@@ -380,11 +380,20 @@ class LocalBackend(Launching):
         with its last kernel.""",
     ).tag(config=True)
 
-    kernel_transport = Enum(
+    kernel_transport = Choice(
         ("ipc", "tcp"),
         default_value="ipc",
         help="""How a supervisor speaks with its kernel: "ipc", Unix sockets that no other user can reach (the default), or "tcp" for
         kernels that know nothing else.""",
+    ).tag(config=True)
+
+    starts_at_once = Count(
+        None,
+        allow_none=True,
+        help="""How many kernels may be starting at a time; the others wait for their turn, fair over users. A start takes most of a second
+        of a processor, so fifty at once would all be ready at the very end, and everybody's cells would be slow until then. None, the
+        default: three for each processor that the gateway may use. 0: no limit. A start that takes longer than 20 seconds waits for
+        something else than a processor, and no longer counts.""",
     ).tag(config=True)
 
     inherited_env = List(
@@ -454,7 +463,7 @@ class KubernetesBackend(Launching):
         it.""",
     ).tag(config=True)
 
-    pull_policy = Enum(
+    pull_policy = Choice(
         ("IfNotPresent", "Always", "Never"), default_value="IfNotPresent", help="When code_image is pulled. Default IfNotPresent."
     ).tag(config=True)
 

@@ -9,7 +9,7 @@ import math
 import re
 from typing import Any
 
-from traitlets import Float, Int, TraitError, Unicode
+from traitlets import Enum, Float, Int, TraitError, Unicode
 
 from .leases.quiet import read_hours
 
@@ -85,6 +85,19 @@ class QuietHours(Unicode):
 
     def info(self) -> str:
         return 'hours such as "22:00-06:00" or "mon-fri 18:00-08:00 Europe/Vienna; sat,sun 00:00-24:00"'
+
+
+class Choice(Enum):
+    """One of a few words."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        try:
+            return super().validate(obj, value)
+        except TraitError:
+            *others, last = map(repr, self.values)
+            raise TraitError(
+                f"{type(obj).__name__}.{self.name} can't be {str(value)[:40]!r}: it must be {', '.join(others)} or {last}."
+            ) from None
 
 
 class Name(Unicode):

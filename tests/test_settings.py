@@ -6,16 +6,17 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from traitlets import TraitError
+from traitlets import Enum, TraitError
 from traitlets.config import Config, Configurable
 
 from gateway import settings
 from gateway.leases.policy import Policy
 from gateway.protocol.model import Spec
-from gateway.settings import Bytes, Count, ElasticGateway, Leases, LocalBackend, Seconds, SimulatedGpu, machine_config
+from gateway.settings import Bytes, Choice, Count, ElasticGateway, Leases, LocalBackend, Seconds, SimulatedGpu, machine_config
 
 CLASSES = [ElasticGateway, Leases, SimulatedGpu, LocalBackend]
 KNOBS = [(cls, name, trait) for cls in CLASSES for name, trait in cls.class_traits(config=True).items()]
+CHOICES = [(cls, name, trait) for cls, name, trait in KNOBS if isinstance(trait, Enum)]
 NUMBERS = [(cls, name, trait) for cls, name, trait in KNOBS if isinstance(trait, Seconds | Count | Bytes)]
 
 
@@ -40,6 +41,15 @@ def test_numbers_that_can_not_hold_are_refused_by_name(cls: type[Configurable], 
     if not trait.allow_none:  # type: ignore[attr-defined]
         with pytest.raises(TraitError, match=name):
             cls(**{name: None})
+
+
+@pytest.mark.parametrize(("cls", "name", "trait"), CHOICES, ids=[f"{cls.__name__}.{name}" for cls, name, _ in CHOICES])
+def test_a_word_that_is_none_of_the_few_is_refused_by_name_with_those_that_are(cls: type[Configurable], name: str, trait: Choice) -> None:
+    for value in ("nonesuch", 3, None):
+        with pytest.raises(TraitError) as refused:
+            cls(**{name: value})
+        assert f"{cls.__name__}.{name}" in str(refused.value)
+        assert all(repr(word) in str(refused.value) for word in trait.values)
 
 
 def test_none_can_be_said_on_the_command_line() -> None:

@@ -123,6 +123,14 @@ class Backend(ABC):
     on_freed: Callable[[], None] | None = None  # set by the broker; called when a GPU that others had is to be had
     lock_dir: str | None = None  # where this machine's supervisors lock the GPUs that their kernels are on
 
+    async def turn(self, spec: Spec, told: Callable[[str], None]) -> None:  # noqa: B027
+        """Wait until it may be started, where there is only so much room to start in. Called by the provisioner in a gateway before
+        ``start``; its launch timeout counts from here on. ``told`` as there, "": it waits no more. A gateway that is killed meanwhile
+        finds it among its ``unfinished``. Raises ``LaunchError``."""
+
+    def withdraw(self, kernel_id: str) -> None:  # noqa: B027
+        """It won't be started after all. No error where it has been, or isn't known."""
+
     @abstractmethod
     async def start(self, spec: Spec, told: Callable[[str], None] = lambda text: None) -> Supervisor:
         """Start a supervisor; returns when it listens (its kernel may still be starting). Called by the provisioner for each new kernel.

@@ -27,8 +27,10 @@ from ..protocol.wire import dumps
 from ..settings import ElasticGateway, LocalBackend, SimulatedGpu
 from . import processes
 from .base import Backend, Claim, Supervisor
+from .begun import Begun
 from .gpus import Inventory
 from .places import Places
+from .turns import Turns, usual
 
 _PACKAGES = str(Path(__file__).parents[2])  # where `gateway` is imported from
 _MARK = "ELASTIC_SUPERVISOR"  # in the environment of each kernel: the path of its magic socket
@@ -89,6 +91,9 @@ class LocalMachine(Backend):
         self.places: Places = Places(local.runtime_dir)
         self._inventory = Inventory(gateway, local, simulated, self.places, _end_left)
         self.lock_dir: str = str(self._inventory.lock_dir)
+        self._turns = Turns(usual() if local.starts_at_once is None else local.starts_at_once)
+        self._begun = Begun(self.places.starts)
+        self._closed = False
 
     @property
     def drained(self) -> Set[str]:  # type: ignore[override]
@@ -100,6 +105,29 @@ class LocalMachine(Backend):
             self.places.drained.touch() if nodes else self.places.drained.unlink(missing_ok=True)
         except OSError as exc:
             raise ElasticError(f"The draining can't be kept: {cause(exc, self.places.drained)}.", reason="not_kept") from None
+
+    async def turn(self, spec: Spec, told: Callable[[str], None]) -> None:
+        waits, name = self._turns.full, self.places.kernel(spec.kernel_id).name
+        try:
+            if waits and spec.owner:
+                await asyncio.to_thread(self._begun.keep, name, spec)
+            await self._turns.take(spec.kernel_id, spec.user, told)
+        except BaseException as exc:
+            self.withdraw(spec.kernel_id)
+            if isinstance(exc, OSError):
+                raise LaunchError(f"The kernel could not be started: {cause(exc, self.places.starts)}.") from exc
+            raise
+
+    def withdraw(self, kernel_id: str) -> None:
+        self._turns.give(kernel_id)
+        if not self._closed:  # else the next gateway goes on with it
+            self._begun.forget(self.places.kernel(kernel_id).name)
+
+    async def unfinished(self) -> list[Spec]:
+        return await asyncio.to_thread(self._begun.all)
+
+    async def close(self) -> None:
+        self._closed = True
 
     async def start(self, spec: Spec, told: Callable[[str], None] = lambda text: None) -> LocalSupervisor:
         if self.drained:
@@ -126,8 +154,11 @@ class LocalMachine(Backend):
             if line != "ready":
                 said = line.removeprefix("failed:").strip() or "it ended before it listened"
                 raise LaunchError(_with_words(f"The kernel could not be started: {said}", last_words(folder)))
-            return LocalSupervisor(folder, process)
+            supervisor = LocalSupervisor(folder, process)
+            _at_end(os.dup(reading), lambda: self._turns.give(spec.kernel_id))
+            return supervisor
         except BaseException as exc:
+            self._turns.give(spec.kernel_id)
             words = last_words(folder)
             if process is not None:
                 await asyncio.shield(_clear(folder, process))
@@ -191,6 +222,7 @@ class LocalMachine(Backend):
         try:
             with open(os.open(folder / "spec.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
                 file.write(dumps(spec.to_json()))
+            self._begun.forget(folder.name)
             with open(os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb") as log:
                 return subprocess.Popen(
                     [sys.executable, "-P", "-m", "gateway.pod.supervisor", str(folder), str(ready)], cwd="/", env=supervisor_env(),
@@ -265,8 +297,28 @@ async def _line(fd: int) -> str:
         loop.remove_reader(fd)
 
 
+def _at_end(fd: int, call: Callable[[], None]) -> None:
+    """``call`` once nobody writes to a pipe any more, and close it. What comes through it meanwhile means nothing."""
+    loop = asyncio.get_running_loop()
+
+    def readable() -> None:
+        try:
+            if os.read(fd, 1 << 12):
+                return
+        except BlockingIOError:
+            return
+        loop.remove_reader(fd)
+        os.close(fd)
+        call()
+
+    loop.add_reader(fd, readable)
+
+
 async def _clear(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    """A start that failed, or isn't wanted any more."""
     start = processes.started(process.pid)
+    if start is not None:  # before anything else, should we be killed just now: no user's code has run in it, so its mark finds all of it
+        processes.send({(process.pid, start)}, signal.SIGTERM)
     await _end(folder, None if start is None else (process.pid, start), 0.5)
     await asyncio.to_thread(process.wait)
 

@@ -156,9 +156,12 @@ class BrokerClient:
 
     async def _end_left(self) -> int:
         """What a gateway has left; kernels of processes end with those."""
-        left = [each for each in await LocalMachine(ElasticGateway(), self._local, SimulatedGpu()).find() if each.owner]
+        machine = LocalMachine(ElasticGateway(), self._local, SimulatedGpu())
+        left, waiting = [each for each in await machine.find() if each.owner], await machine.unfinished()
+        for spec in waiting:
+            machine.withdraw(spec.kernel_id)
         await asyncio.gather(*(each.end(self._local.shutdown_grace) for each in left))
-        return len(left)
+        return len(left) + len(waiting)
 
 
 Lessor = GatewayClient | BrokerClient

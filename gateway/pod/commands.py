@@ -49,6 +49,8 @@ def call(proxy: Proxy, asked: dict[str, Any], later: Callable[[dict[str, Any]], 
         proxy.ends(float(asked["within"]))
     elif do == "shutdown":
         proxy.end(float(asked["grace"])) if "grace" in asked else proxy.end()
+    elif do == "environment":
+        return {"env": proxy.spec.env}
     elif do == "become":
         proxy.become(asked["whose"])
     elif do == "uses":

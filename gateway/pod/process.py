@@ -28,6 +28,7 @@ class KernelProcess:
         self.child: Optional[Child] = None
         self.info: dict[str, Any] = {}  # where the kernel process listens
         self.starts = 0
+        self.on_up: Optional[Callable[[], None]] = None  # called once, when the first process answers or has ended
 
     def start(self) -> None:
         """Start a process. Raises ``OSError`` where that is impossible; the old process must have ended."""
@@ -43,6 +44,12 @@ class KernelProcess:
             "ELASTIC_SUPERVISOR": str(self._folder / "magic.sock"),
         }
         self.child = Child(argv, env, self.folder_of_work, self._folder / "kernel.log")
+
+    def came_up(self) -> None:
+        """It has answered, or never will."""
+        told, self.on_up = self.on_up, None
+        if told is not None:
+            told()
 
     @property
     def folder_of_work(self) -> str:

@@ -175,6 +175,7 @@ class Proxy:
 
     def _kernel_ready(self) -> None:
         self.state.ready = True
+        self.process.came_up()
         self.process.show()
         # front ends look away from the idle of many a request, kernel_info too
         self.answers.publish(self.messages.status("idle"), "status")
@@ -189,6 +190,7 @@ class Proxy:
         if child.pidfd is not None:
             self.reactor.remove(child.pidfd)
         self._greeting.end()
+        self.process.came_up()
         late = self.device.freezes
         if not late:
             child.sweep()

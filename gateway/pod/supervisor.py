@@ -1,8 +1,9 @@
 """The parent of one kernel, on a laptop as in a pod: gates its cells, keeps the truth about it, buffers what nobody hears yet.
 
 ``python -m gateway.pod.supervisor DIR [FD] [--spec FILE]`` reads ``DIR/spec.json``, starts the kernel before anything else, binds its
-sockets, writes ``DIR/supervisor.json`` and says so on FD. With ``--spec``, as in a pod, the spec is read from FILE, which stays, and
-all else lies in ``DIR/run``, made anew. It must never block, never talk to a cluster, and never outlive its owner.
+sockets, writes ``DIR/supervisor.json`` and says so on FD, which it closes once the kernel answers or has ended. With ``--spec``, as in
+a pod, the spec is read from FILE, which stays, and all else lies in ``DIR/run``, made anew. It must never block, never talk to a
+cluster, and never outlive its owner.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def main(argv: list[str]) -> int:
             folder, spec = _anew(folder / "run"), _read(file)
         # 1. the kernel boots while we import and bind
         process = KernelProcess(folder, spec)
+        process.on_up = lambda: _close(report)
         process.start()
         # 2. only now what takes time
         from .proxy import Proxy
@@ -52,6 +54,7 @@ def main(argv: list[str]) -> int:
         why = cause(exc, folder) if of_the_machine else str(exc)
         log.error("could not start: %s", why, exc_info=not of_the_machine)
         _say(report, f"failed: {why}\n")
+        _close(report)
         return 1
     _say(report, "ready\n")
     proxy.run()
@@ -79,9 +82,16 @@ def _say(report: Optional[int], text: str) -> None:
     if report is not None:
         try:
             os.write(report, text.encode())
-            os.close(report)
         except OSError:
             pass  # whoever waited is gone
+
+
+def _close(report: Optional[int]) -> None:
+    if report is not None:
+        try:
+            os.close(report)
+        except OSError:
+            pass
 
 
 if __name__ == "__main__":

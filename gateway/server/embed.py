@@ -58,7 +58,7 @@ async def start(broker: Broker, kernels: ElasticMappingKernelManager) -> Callabl
         take_over(link)
     broker.on_found = take_over
     for spec in await broker.backend.unfinished():
-        if kernels.misses(spec.kernel_id):
+        if spec.owner == broker.owner and kernels.misses(spec.kernel_id):
             kernels.go_on(spec)
     if broker.owner and broker.backend.remote:
         broker.backend.keep_warm(await kernels.templates())

@@ -19,42 +19,21 @@ from jupyter_server._tz import utcnow
 from jupyter_server.services.kernels.kernelmanager import ServerKernelManager, emit_kernel_action_event
 from traitlets import Type, default
 
-from ..protocol.errors import BadRequest, ElasticError, KernelDied, LaunchError, LaunchTimeout, SupervisorLost, cause
+from ..protocol.errors import ElasticError, KernelDied, LaunchError, LaunchTimeout, SupervisorLost, cause
 from ..protocol.model import KernelState, Spec
 from ..protocol.websocket import CLOSE_KERNEL_GONE
 from ..protocol.wire import Part
 from ..provisioner import ElasticProvisioner
-from .messages import message, status
+from . import ending
+from .early import Early
+from .messages import status
 from .restarter import ElasticRestarter
 
 if TYPE_CHECKING:
     from ..broker.link import KernelLink
     from .connection import ElasticWebsocketConnection
 
-SIGINT, SIGTERM, SIGKILL = 2, 15, 9
-END_SECONDS = 20.0  # beside the grace, for all steps of a kernel's end
-MOST_KEPT = 32  # browsers that left before the kernel was up, each with what one may send that early
 UNKNOWN = "unknown"  # execution state of one that was found and hasn't answered yet
-OURS = "gateway"  # the session under which the gateway itself speaks to a kernel
-
-
-class Nobody:
-    """A place on the line for a browser that isn't there."""
-
-    def attached(self, n: int, lost: int, seen: int) -> None:
-        pass
-
-    def deliver(self, n: int, channel: str, parts: list[bytes]) -> None:
-        pass
-
-    def taken(self, m: int) -> None:
-        pass
-
-    def cut(self, reason: str) -> None:
-        pass
-
-    def lost(self, reason: str) -> None:
-        pass
 
 
 class ElasticKernelManager(ServerKernelManager):
@@ -80,10 +59,11 @@ class ElasticKernelManager(ServerKernelManager):
         self._session = ""
         self.farewell = "the kernel was shut down"
         self.kept_until = utcnow()  # by its user's `%gpu hold`
-        self._early: list[tuple[str, list[tuple[str, list[Part], int | None]], bool]] = []  # of browsers that have left
+        self._early = Early()  # of browsers that have left
         self._deaf: list[Callable[[], None]] = []  # what ends our listening to the link
         self._worked = False  # the process that runs now (or ran last) has answered once
         self._resumed: asyncio.Task[None] | None = None  # a restart that the gateway before us had begun
+        self._learning: asyncio.Task[None] | None = None  # what one that was found was started with
         self._found = True  # it was started here, or has answered since it was taken over
 
     @property
@@ -162,7 +142,8 @@ class ElasticKernelManager(ServerKernelManager):
         if self.provisioner is not None:
             try:
                 grace = 0.0 if now else self.shutdown_wait_time
-                await self._tell_end(grace)
+                if self.link is not None and self.link.connected:
+                    await ending.tell_end(self.link, grace)
                 await self._end_process(grace, restart=False)
             except ElasticError as exc:
                 self.log.warning("Kernel %s could not be asked to end, and is ended all the same: %s", self.kernel_id, exc)
@@ -179,7 +160,7 @@ class ElasticKernelManager(ServerKernelManager):
             for websocket in list(self.websockets):
                 websocket.cancel_early("KeyboardInterrupt", "Interrupted while the kernel was starting.")
             return
-        await self.link.call("signal", signum=SIGINT)
+        await self.link.call("signal", signum=ending.SIGINT)
 
     async def signal_kernel(self, signum: int) -> None:
         if self.link is None:
@@ -255,17 +236,8 @@ class ElasticKernelManager(ServerKernelManager):
 
     def keep(self, session: str, early: list[tuple[str, list[Part], int | None]], forget: bool) -> None:
         """What a browser that has left sent before the kernel was up: its cells run all the same. ``forget``: it won't come back."""
-        if not self.dead and len(self._early) < MOST_KEPT:
-            self._early.append((session, early, forget))
-
-    def _send_early(self, link: KernelLink) -> None:
-        early, self._early = self._early, []
-        for session, messages, forget in early:
-            nobody = Nobody()
-            link.attach(session, nobody)  # so that it finds the output when it comes back
-            for channel, parts, m in messages:
-                link.send(session, channel, parts, m)
-            link.detach(session, forget=forget, subscriber=nobody)
+        if not self.dead:
+            self._early.keep(session, early, forget)
 
     def close_websockets(self, code: int, reason: str, dead: bool = False) -> None:
         for websocket in list(self.websockets):
@@ -352,41 +324,9 @@ class ElasticKernelManager(ServerKernelManager):
         config = stanza.get("config") or {} if stanza.get("provisioner_name") == "elastic-provisioner" else {}
         return ElasticProvisioner(kernel_id=self.kernel_id, kernel_spec=self.kernel_spec, parent=self, **config)
 
-    async def _tell_end(self, grace: float) -> None:
-        """Should this gateway be killed halfway, the next one, or else the supervisor, does the rest."""
-        if self.link is not None and self.link.connected:
-            try:
-                await self.link.call("ends", within=grace + END_SECONDS)
-            except BadRequest:
-                pass  # an older supervisor
-
     async def _end_process(self, grace: float, restart: bool) -> None:
-        """End the kernel process and leave its supervisor: asked, then told, then killed."""
-        link = self.link
-        if link is None or not self._state.alive:
-            return
-        if self.working:
-            await link.call("signal", signum=SIGINT)  # a cell that runs would keep it from hearing the request
-        if grace:
-            link.send(OURS, "control", message("shutdown_request", {"restart": restart}))
-            if await self._ended(link, grace / 2):
-                return
-            await link.call("signal", signum=SIGTERM)
-            if await self._ended(link, grace / 2):
-                return
-        await link.call("signal", signum=SIGKILL)
-        if not await self._ended(link, 5.0):
-            raise KernelDied("The kernel process can't be killed: it hangs in the machine's kernel. Restart the machine's driver.")
-
-    async def _ended(self, link: KernelLink, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await link.until(lambda state: not state.alive)
-        except TimeoutError:
-            return False
-        except SupervisorLost:
-            pass
-        return True
+        if self.link is not None and self._state.alive:
+            await ending.end_process(self.link, self.working, grace, restart)
 
     # inside: the line
 
@@ -405,7 +345,7 @@ class ElasticKernelManager(ServerKernelManager):
     def _on_state(self, link: KernelLink, state: KernelState) -> None:
         before, self._state = self._state, state
         if link.connected:
-            self._send_early(link)
+            self._early.send(link)
         self._session = state.session or self._session
         for websocket in list(self.websockets):
             if websocket.link is None:  # the line is new, or was broken and is mended
@@ -437,6 +377,8 @@ class ElasticKernelManager(ServerKernelManager):
             self._resumed = asyncio.create_task(self._finish_restart())
         elif not state.alive:
             self._give_up(KernelDied(state.reason or "The kernel process has ended."))
+        assert self.provisioner is not None
+        self._learning = asyncio.create_task(self.provisioner.learn())
 
     async def _finish_restart(self) -> None:
         try:

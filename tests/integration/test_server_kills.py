@@ -176,7 +176,7 @@ def test_what_a_kernel_left_whose_supervisor_and_gateway_were_killed_is_ended_by
 
 def test_a_kernel_that_was_found_again_and_then_lost_its_supervisor_can_be_restarted_for_the_same_user(own_machine):
     gateway = Gateway(own_machine)
-    kernel = gateway.kernel(KERNEL_USERNAME="ada", KERNEL_GPUS="0")
+    kernel = gateway.kernel(KERNEL_USERNAME="ada", KERNEL_GPUS="0", KERNEL_COLOUR="red")
     kernel.open().run("v = 1")
     gateway.stop(signal.SIGKILL)
     gateway.start()
@@ -187,7 +187,8 @@ def test_a_kernel_that_was_found_again_and_then_lost_its_supervisor_can_be_resta
         os.kill(supervisor["pid"], signal.SIGKILL)
         until(lambda: kernel.state == "dead")
         assert kernel.call("POST", "/restart").status_code == 200
-        assert browser.run(GPU + "import os; print(os.environ['KERNEL_USERNAME'])").out == "ada\n"
+        asked = "import os; print(os.environ['KERNEL_USERNAME'], os.environ['KERNEL_COLOUR'])"
+        assert browser.run(GPU + asked).out == "ada red\n", "what its request brought is kept too"
         [supervisor] = own_machine.supervisors()
         assert (supervisor["user"], supervisor["gpus"], supervisor["kernel_id"]) == ("ada", 0, kernel.id)
     finally:
