@@ -20,8 +20,9 @@ from .protocol.model import Rung, Spec
 from .traits import MOST, Bytes, Choice, Count, Name, Priority, QuietHours, Seconds, Share
 
 __all__ = [
-    "MOST", "Bursts", "Bytes", "Count", "ElasticGateway", "KubernetesBackend", "Launching", "Leases", "LocalBackend", "Name", "Priority",
-    "QuietHours", "Seconds", "Share", "SimulatedGpu", "StrictConfigFiles", "Usage", "config_stamp", "machine_config",
+    "MOST", "Bursts", "Bytes", "Choice", "Count", "ElasticGateway", "KubernetesBackend", "Launching", "Leases", "LocalBackend",
+    "Name", "Priority", "QuietHours", "Seconds", "Share", "SimulatedGpu", "StrictConfigFiles", "Usage", "config_stamp",
+    "machine_config",
 ]  # fmt: skip
 
 CONFIG_FILES = ("jupyter_config", "jupyter_elastic_gateway_config")  # of one folder the later wins

@@ -37,6 +37,7 @@ _ENDINGS = (
     zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )  # fmt: skip
+NEXT_STEP = "Try again in a while, or delete the kernel and start another."
 BATCH = 64  # messages taken before others on the loop have their turn
 
 
@@ -168,7 +169,7 @@ class KernelLink:
         """Ask the supervisor to do something; its answer. Raises the ``ElasticError`` that it answers, ``SupervisorLost``."""
         if not self.connected:
             unknown = f"the supervisor of kernel {self.kernel_id} can't be reached just now: try again"
-            raise SupervisorLost(self.gone or self.silence or unknown)
+            raise SupervisorLost(self.gone or (self.silence and f"{self.silence} {NEXT_STEP}") or unknown)
         number = next(self._ids)
         answered: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._calls[number] = answered
@@ -177,7 +178,8 @@ class KernelLink:
             async with asyncio.timeout(timeout):
                 answer = await answered
         except TimeoutError:
-            raise SupervisorLost(f"the supervisor of kernel {self.kernel_id} has not answered within {timeout:g} seconds") from None
+            silent = f"the supervisor of kernel {self.kernel_id} has not answered within {timeout:g} seconds"
+            raise SupervisorLost(f"{silent}. {NEXT_STEP}") from None
         finally:
             self._calls.pop(number, None)
         if not answer.get("ok"):
@@ -215,7 +217,8 @@ class KernelLink:
             async with asyncio.timeout(timeout):
                 state = await welcome
         except TimeoutError:
-            raise SupervisorLost(f"the supervisor of kernel {self.kernel_id} has not answered within {timeout:g} seconds") from None
+            silent = f"the supervisor of kernel {self.kernel_id} has not answered within {timeout:g} seconds"
+            raise SupervisorLost(f"{silent}. {NEXT_STEP}") from None
         finally:
             self._welcome = None
         self.connected, self._silent = True, 0

@@ -14,6 +14,8 @@ from .gate import Gate, Request
 from .messages import Messages, seconds
 from .reactor import Reactor, Timer
 
+LATE = 3.0  # seconds beyond its time from which on a GPU is said to be late: whoever has it may be stopped, which shows only later
+
 
 class Waiting:
     """``publish(parts, msg_type)`` sends on iopub to everybody; ``brokered()`` says whether anybody can grant a GPU,
@@ -78,7 +80,7 @@ class Waiting:
         expected = self._place.get("expected")
         if expected is not None:
             left = expected - (now - self._placed_at)
-            said.append(f", about {seconds(left)} to go" if left >= 1 else ", any moment now")
+            said.append(f", about {seconds(left)} to go" if left >= 1 else ", any moment now" if left > -LATE else ", which is late")
         so_far = f" {now - since:.0f} s so far;" if now - since < 120 else f" {seconds(now - since)} so far;"
         said.append(f".{so_far} interrupt the kernel to stop waiting.")
         return "".join(said)

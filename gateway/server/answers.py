@@ -11,6 +11,7 @@ from functools import wraps
 from http.client import responses
 from typing import Any
 
+from jupyter_client.kernelspec import NoSuchKernel
 from jupyter_server.auth.decorator import allow_unauthenticated, authorized
 from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import origin_matches_pat
@@ -50,6 +51,15 @@ class Answer(web.HTTPError):
         status = BY_REASON.get(error.reason) or next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
         super().__init__(status, str(error))
         self.body = error.to_json()
+
+
+class NoSuchSpec(Answer, NoSuchKernel):
+    """A kernelspec that isn't there, in a form that jupyter_server's own handlers know too."""
+
+
+def for_stock(error: ElasticError) -> Answer:
+    """Where jupyter_server's own handlers ask, which answer 500 to what they don't know."""
+    return (NoSuchSpec if error.reason == "no_such_kernelspec" else Answer)(error)
 
 
 def no_such_kernel() -> Answer:

@@ -41,14 +41,9 @@ from .kernels import ElasticMappingKernelManager
 from .restarter import ElasticRestarter
 from .sessions import ElasticSessionManager
 
+KNOBS = [ElasticGateway, Leases, Usage, Bursts, SimulatedGpu, LocalBackend, KubernetesBackend]
 OURS = [
-    ElasticGateway,
-    Leases,
-    Usage,
-    Bursts,
-    SimulatedGpu,
-    LocalBackend,
-    KubernetesBackend,
+    *KNOBS,
     ElasticProvisioner,
     ElasticMappingKernelManager,
     ElasticKernelManager,
@@ -155,14 +150,17 @@ class ElasticGatewayApp(StrictConfigFiles, ServerApp):
         raise ArgumentError(f"There is no option --{name}." + (f" Did you mean --{near[0]}?" if near else " --help lists them all."))
 
     def init_logging(self) -> None:
-        """The first step after all configuration is read: nothing may be misspelled."""
+        """The first step after all configuration is read: nothing may be misspelled, nor have a value that can't be."""
         super().init_logging()
         rooms = logging.getLogger("gateway")  # what broker and backends say belongs into our log
         rooms.parent = self.log
         rooms.setLevel(self.log.level)
         try:
-            for warning in strict.check(self.config, self._classes_inc_parents(), OURS, self.cli_config or Config()):
+            typed = self.cli_config or Config()
+            for warning in strict.check(self.config, self._classes_inc_parents(), OURS, typed):
                 self.log.warning(warning)
+            files = {path: Path(path).read_text(errors="replace") for path in self.loaded_config_files}
+            strict.check_values(self.config, KNOBS, typed, files)
         except ElasticError as exc:
             self._stop_here(exc)
 
@@ -242,6 +240,11 @@ class ElasticGatewayApp(StrictConfigFiles, ServerApp):
         self.log.info("Elastic gateway %s serves %s (%d kernels found).", __version__, self._bare_url, count)
 
     # going down
+
+    async def cleanup_extensions(self) -> None:
+        """Stock says how many it shuts down, which puzzles where there is none."""
+        if self.extension_manager.extension_apps:
+            await super().cleanup_extensions()
 
     async def cleanup_kernels(self) -> None:
         """Kernels go on; browsers are told to come back."""

@@ -20,7 +20,7 @@ from traitlets import List, Unicode, default
 from ..protocol.errors import ElasticError, SupervisorLost
 from ..protocol.websocket import CLOSE_KERNEL_GONE, CLOSE_RESTART
 from ..settings import Count
-from .answers import no_such_kernel
+from .answers import for_stock, no_such_kernel
 from .kernel import UNKNOWN, ElasticKernelManager
 
 if TYPE_CHECKING:
@@ -108,8 +108,14 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
             return kernel_id
         if env is None:
             env = {} if self._survive else dict(os.environ)  # a user's own server: its kernels inherit, as everywhere
-        self._check_spec(kernel_name or self.default_kernel_name)
-        self._check_limits(user := env.get("KERNEL_USERNAME", ""))
+        user = env.get("KERNEL_USERNAME", "")
+        try:
+            self._check_spec(kernel_name or self.default_kernel_name)
+            self._check_limits(user)
+        except ElasticError as exc:
+            if self._survive or self.elastic_broker is None:
+                raise
+            raise for_stock(exc) from None  # a user's own server asks with jupyter_server's handlers
         fixed = {"kernel_id": kernel_id} if kernel_id is not None else {}
         return self._begin(kernel_name, fixed, user, env=env, cwd=self._folder(path, env), **kwargs)
 

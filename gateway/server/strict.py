@@ -1,4 +1,4 @@
-"""Settings that nothing reads are errors: a misspelled one must never be silently without effect.
+"""Settings that nothing reads are errors, and so are values that can't be: neither must ever be silently without effect.
 
 Pure: it is given the configuration and the classes that could read it.
 """
@@ -6,8 +6,9 @@ Pure: it is given the configuration and the classes that could read it.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from traitlets import TraitError
 from traitlets.config import Config, Configurable
 
 from ..protocol.errors import SettingError
@@ -43,6 +44,22 @@ def check(config: Config, classes: Iterable[type[Configurable]], ours: Iterable[
                 raise SettingError(text)
             warnings.append(text)
     return warnings
+
+
+def check_values(config: Config, classes: Iterable[type[Configurable]], typed: Config, files: Mapping[str, str]) -> None:
+    """Raise ``SettingError`` for a value that one of ``classes`` refuses, with the place where it stands: the command line (``typed``), or
+    the last of ``files`` (path and text) that speaks of the setting."""
+    for cls in classes:
+        section = cls.__name__
+        for name, value in config.get(section, {}).items():
+            try:
+                cls(config=Config({section: {name: value}}))
+            except TraitError as exc:
+                if name in typed.get(section, {}):
+                    where = "on the command line"
+                else:
+                    where = next((f"in {path}" for path, text in reversed(files.items()) if section in text and name in text), "")
+                raise SettingError(f"{exc}{f' It is set {where}.' if where else ''}") from None
 
 
 def _first(values: Config) -> str:

@@ -58,6 +58,20 @@ def test_an_embedded_server_leases_and_its_kernels_end_with_it(machine, signum):
     until(lambda: machine.supervisors() == [])
 
 
+def test_an_embedded_server_tells_of_a_kernelspec_that_is_not_there_in_the_forms_that_jupyterlab_knows(machine):
+    server = LabServer(machine, "ElasticGateway.embedded=True", "ElasticMappingKernelManager.max_kernels=0")
+    try:
+        missing = server.call("POST", "/api/kernels", json={"name": "nonesuch"})
+        assert missing.status_code == 404 and "There is no kernel named 'nonesuch' here. There are: elastic" in missing.json()["message"]
+        session = {"path": "a.ipynb", "type": "notebook", "kernel": {"name": "nonesuch"}}
+        missing = server.call("POST", "/api/sessions", json=session)
+        assert missing.status_code == 501 and missing.json()["short_message"] == "nonesuch not found"
+        many = server.call("POST", "/api/kernels", json={"name": "elastic"})
+        assert many.status_code == 429 and "max_kernels" in many.json()["message"]
+    finally:
+        server.stop()
+
+
 def test_a_server_that_is_not_told_to_changes_nothing(machine):
     server = LabServer(machine)
     try:

@@ -166,6 +166,14 @@ def test_a_misspelled_setting_in_a_file_is_named_too(own_machine):
     assert "Did you mean Leases.idle_timeout?" in complaint(own_machine, f"--port={free_port()}")
 
 
+def test_a_value_that_can_not_be_is_told_with_those_that_can_and_the_file_it_stands_in(own_machine):
+    own_machine.configure(ElasticGateway={"backend": "locl"})
+    said = complaint(own_machine, f"--port={free_port()}")
+    assert "ElasticGateway.backend can't be 'locl': it must be 'local' or 'kubernetes'." in said
+    assert f"It is set in {own_machine.root / 'c/jupyter_elastic_gateway_config.json'}." in said
+    assert "extensions" not in said
+
+
 def test_a_configuration_file_that_is_not_there_or_makes_no_sense_stops_the_start(own_machine):
     file = own_machine.root / "mine.py"
     assert f"There is no configuration file {file}" in complaint(own_machine, f"--config={file}")

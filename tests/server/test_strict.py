@@ -3,7 +3,9 @@ from traitlets import Float, Int
 from traitlets.config import Config, Configurable
 
 from gateway.protocol.errors import SettingError
-from gateway.server.strict import check
+from gateway.server.strict import check, check_values
+from gateway.settings import ElasticGateway
+from gateway.settings import Leases as RealLeases
 
 
 class Leases(Configurable):
@@ -52,3 +54,18 @@ def test_a_stock_setting_that_is_unknown_is_a_warning_in_a_file_and_an_error_whe
     assert len(ask({"Server": {"prot": 1}})) == 1
     with pytest.raises(SettingError, match=r"Server\.port"):
         ask({"Server": {"prot": 1}}, {"Server": {"prot": 1}})
+
+
+def test_a_value_that_can_not_be_is_refused_with_those_that_can_and_where_it_stands():
+    files = {
+        "/a.py": "c.ElasticGateway.backend = 'x'",
+        "/b.json": '{"ElasticGateway": {"backend": "locl"}}',
+        "/c.py": "c.Leases.max_hold = 3",
+    }
+    config = Config({"ElasticGateway": {"backend": "locl"}})
+    with pytest.raises(SettingError) as refused:
+        check_values(config, [RealLeases, ElasticGateway], Config(), files)
+    assert str(refused.value) == "ElasticGateway.backend can't be 'locl': it must be 'local' or 'kubernetes'. It is set in /b.json."
+    with pytest.raises(SettingError, match=r"It is set on the command line\.$"):
+        check_values(config, [RealLeases, ElasticGateway], config, files)
+    check_values(Config({"ElasticGateway": {"backend": "local"}, "Leases": {"max_hold": None}}), [RealLeases, ElasticGateway], Config(), {})
