@@ -243,7 +243,7 @@ class ElasticProvisioner(KernelProvisionerBase):
     async def learn(self) -> None:
         """Ask an adopted kernel's supervisor what it was started with, for a restart after the supervisor's own death."""
         try:
-            self._known_env = dict((await self._call("environment"))["env"])
+            self._known_env = dict((await self._call("environment")).get("env") or {})
         except ElasticError as exc:  # an older one, or one that is just ending
             log.info("kernel %s doesn't say what it was started with: %s", self.kernel_id, exc)
 

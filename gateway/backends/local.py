@@ -152,7 +152,7 @@ class LocalMachine(Backend):
             async with asyncio.timeout(self._local.launch_timeout):
                 line = await _line(reading)
             if line != "ready":
-                said = line.removeprefix("failed:").strip() or "it ended before it listened"
+                said = line.removeprefix("failed:").strip() or await asyncio.to_thread(_how_it_ended, process)
                 raise LaunchError(_with_words(f"The kernel could not be started: {said}", last_words(folder)))
             supervisor = LocalSupervisor(folder, process)
             _at_end(os.dup(reading), lambda: self._turns.give(spec.kernel_id))
@@ -272,6 +272,17 @@ def last_words(folder: Path, most: int = 2000) -> str:
 
 def _with_words(sentence: str, words: str) -> str:
     return f"{sentence}\nIts last words:\n{words}" if words and words not in sentence else sentence
+
+
+def _how_it_ended(process: subprocess.Popen[bytes]) -> str:
+    """Of a supervisor that has closed its pipe without a word. Blocks for a moment."""
+    try:
+        code = process.wait(1.0)
+    except subprocess.TimeoutExpired:
+        code = 0
+    by = f", killed by {signal.Signals(-code).name}" if code < 0 and -code in set(signal.Signals) else ""
+    hint = " (the machine or its memory limit ran out of memory?)" if -code == signal.SIGKILL else ""
+    return f"its supervisor ended before it listened{by}{hint}. Start the kernel again"
 
 
 async def _line(fd: int) -> str:

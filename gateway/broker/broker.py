@@ -33,6 +33,7 @@ from .adoption import Adoption
 from .audience import Audience
 from .context import end_context, new_context
 from .desk import Desk
+from .foreigners import Foreigners
 from .guests import Guests
 from .link import KernelLink
 from .patrol import Patrol, log_failure
@@ -82,8 +83,7 @@ class Broker:
         self._wall = time.time() - clock()
         self._readings: dict[str, Reading] = {}
         self._leaving: set[str] = set()
-        self._foreign: set[str] = set()  # who waits and is no kernel of ours
-        self._pods: tuple[Foreign, ...] = ()  # all of those that we have been told of
+        self._foreigners = Foreigners(self.book)
         self.on_found: Callable[[KernelLink], None] | None = None  # told of our own kernels, again and again
         self.questions = Questions()
         self.beside: list[Beside] = []  # what begins and ends with it
@@ -227,7 +227,7 @@ class Broker:
         """``GET /api/gpu``: gpus, leases, queue, generation."""
         alarms = {kernel_id: self.links[kernel_id].silence or each.state.lease.alarm for kernel_id, each in self._readings.items()}
         picture = snapshot(self.book, self.generation, self._clock(), self._wall, alarms)
-        return {**picture, "leases": [lease for lease in picture["leases"] if lease["kernel_id"] not in self._foreign]}
+        return {**picture, "leases": [lease for lease in picture["leases"] if lease["kernel_id"] not in self._foreigners.names]}
 
     def subscribe(self, callback: Callable[[str, Any], None]) -> Callable[[], None]:
         """Call ``callback(name, value)`` for each change of the snapshot: ``lease``, ``lease_gone``, ``queue``, ``gpus``. Returns
@@ -262,9 +262,8 @@ class Broker:
             raise ElasticError(f"No node with kernels or GPUs is called {node[:80]!r}. There are: {known}.", reason="no_such_node")
         self.backend.drain(drained | {node} if on else drained - {node})
         log.warning("node %s is %s", node, "drained" if on else "drained no longer")
-        self._tell([events.NodeDrained(node, on), *(events.KernelGone(name) for name in self._foreign)])
-        self._foreign.clear()
-        self._foreign_waits(self._pods)
+        self._tell([events.NodeDrained(node, on), *self._foreigners.leave()])
+        self._tell(self._foreigners.come_back())
 
     def explain(self, kernel_id: str) -> dict[str, Any]:
         """Which rules hold for a kernel, and why. Raises ``LeaseError`` where it isn't known."""
@@ -340,17 +339,7 @@ class Broker:
         return [events.GpuSeen(replace(gpu, rung=Rung.EXCLUSIVE, reason=state.lease.answer_message)) for gpu in gpus if gpu is not None]
 
     def _foreign_waits(self, pods: tuple[Foreign, ...]) -> None:
-        """Others count like kernels that wait, each like a new user. What the book grants them is given back, and they take it."""
-        self._pods, drained = pods, self.book.drained
-        waits = {pod.name: (pod.count, nodes) for pod in pods if (nodes := [node for node in pod.nodes if node not in drained])}
-        told: list[Event] = [events.KernelGone(name) for name in self._foreign if name not in waits]
-        self._foreign &= waits.keys()
-        for name, (count, nodes) in waits.items():
-            if name not in self._foreign:
-                node = max(nodes, key=lambda node: len(self.book.devices.idle(node)))
-                self._foreign.add(name)
-                told.append(events.KernelSeen(name, name, count, node, display=name, phase=Phase.WAITING, wanted=True))
-        self._tell(told)
+        self._tell(self._foreigners.wait(pods))
 
     def _in_use(self, reading: Reading, state: KernelState) -> list[Event]:
         """A kernel that we can't see is on the GPU that we granted."""
@@ -446,7 +435,7 @@ class Broker:
         if self.backend.direct:  # nothing is accounted for elsewhere, and this is asked with each word of each kernel
             return
         records = self.book.kernels.values()
-        leases = {record.kernel_id: record.gpus for record in records if record.gpus and record.kernel_id not in self._foreign}
+        leases = {record.kernel_id: record.gpus for record in records if record.gpus and record.kernel_id not in self._foreigners.names}
         self.backend.settle(leases, self._obeying(), {record.node for record in records if record.phase is Phase.WAITING})
 
     def _obeying(self) -> set[str]:

@@ -29,6 +29,7 @@ from .front import Front
 from .gate import CELL, INFO, PASSING, Abort, Effect, Fail, Gate, Hold, Inform, Request, Send
 from .greeting import Greeting
 from .idle import IdleWatch
+from .interrupting import Interrupting
 from .lease import Lease
 from .link import Link
 from .lost_idle import LostIdle
@@ -89,6 +90,10 @@ class Proxy:
         )  # fmt: skip
         self.magic = MagicSocket(self.reactor, magic_socket, lambda asked, later: magic(self, asked, later))
         self.state.connection = self.front.connection
+        self._interrupting = Interrupting(
+            self.reactor, self.spec, lambda: self.state.alive and self.gate.ready, self._ask_kernel_info,
+            lambda: self._question("control", self.messages.make("interrupt_request", {})),
+        )  # fmt: skip
         self._dirty = True
         self._closing = self._restarting = self._shut_down = self._ending = False
         self._clearing = False  # the process has ended, and what it has left on its GPU is being ended
@@ -343,23 +348,7 @@ class Proxy:
                 self.waiting.ended(effect.request, granted=False)
                 self.answers.abort(effect.request)
             else:
-                self._signal()
-
-    def _signal(self) -> None:
-        """SIGINT, or the kernel's own message; and a poke, because a loop that awaits only looks when it is woken."""
-        child = self.process.child
-        if child is None or not self.gate.ready:  # one that still imports would die of it, and one that ends is ending
-            return
-        if self.spec.interrupt_mode == "message":
-            self._question("control", self.messages.make("interrupt_request", {}))
-        else:
-            child.signal(2)
-        for delay in (0.05, 0.3, 1.0):  # on a busy machine the signal may come after the first
-            self.reactor.call_later(delay, self._poke)
-
-    def _poke(self) -> None:
-        if self.state.alive and self.gate.ready:
-            self._ask_kernel_info()
+                self._interrupting.interrupt(self.process.child)
 
     def _ask_kernel_info(self) -> None:
         self._question("shell", self.messages.make(INFO, {}))

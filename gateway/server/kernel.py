@@ -360,7 +360,7 @@ class ElasticKernelManager(ServerKernelManager):
         self.last_activity = utcnow() - timedelta(seconds=state.idle_seconds)
         self.kept_until = utcnow() + timedelta(seconds=min(state.lease.hold_for, 1e9))
         self.parent.last_kernel_activity = max(self.parent.last_kernel_activity, self.last_activity)
-        if state.reason and not state.alive:
+        if state.reason and not state.alive and not self.shutting_down:  # an end that was asked for needs no reason
             self.reason = state.reason
         if not self._found:
             self._take_over(state)
