@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from gateway.pod.cuda.device import HELPERS
 from gateway.pod.reactor import Reactor
 from gateway.pod.waiting import Waiting
 from gateway.protocol.errors import DeviceError
@@ -240,6 +241,47 @@ def test_a_target_left_failed_by_its_dead_helper_is_told_as_lost(kernel: Kernel)
 def test_an_idle_helper_that_dies_is_replaced(kernel: Kernel) -> None:
     kernel.rig.killed()
     is_true(kernel, kernel.parks())
+
+
+def test_a_helper_that_can_not_be_started_costs_no_state(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, tries = kernel.rig, list[int]()
+    assert kernel.parks() is None
+
+    def full(*arguments: object) -> None:
+        tries.append(1)
+        raise OSError("Resource temporarily unavailable")
+
+    monkeypatch.setattr("gateway.pod.cuda.device.AGAIN_SECONDS", 0.01)
+    with monkeypatch.context() as patch:
+        patch.setattr("gateway.pod.cuda.device.Helper", full)
+        rig.killed()
+        error = kernel.resumes()
+        assert error is not None
+        assert (error.reason, error.fatal) == ("helper_lost", False)
+        assert "could not be started" in str(error)
+    is_true(kernel, error)
+    assert kernel.resumes() is None
+    answers: list[DeviceError | None] = []
+    with rig.node.fault(Op.CHECKPOINT, 0, Effect.HANG) as fault:
+        rig.device.park(kernel.main.pid, lambda error, size: answers.append(error))
+        rig.until(lambda: fault.fired)
+        with monkeypatch.context() as patch:
+            patch.setattr("gateway.pod.cuda.device.Helper", full)
+            tries.clear()
+            rig.killed()
+            rig.until(lambda: len(tries) > 2 * HELPERS)
+    rig.until(lambda: answers)
+    is_true(kernel, answers[0])
+
+
+def test_nobody_waits_for_a_driver_that_does_not_say_whether_a_gpu_is_used(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.pod.cuda.device.LOOK_SECONDS", 0.05)
+    rig.take()
+    program, helper = rig.program(), rig.device._helper
+    assert helper is not None
+    os.kill(helper.pid, signal.SIGSTOP)
+    assert rig.uses(program, 2.0) is False
+    os.kill(helper.pid, signal.SIGKILL)
 
 
 # the kernel dies

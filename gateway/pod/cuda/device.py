@@ -28,10 +28,11 @@ log = logging.getLogger(__name__)
 ALARM_SECONDS = 30.0  # for one step of the driver's, and more for a large state
 LOCK_SECONDS = 5.0  # for GPU work that was submitted and isn't done
 ROOM_SECONDS = 2.0  # for the memory of whoever had the GPU before and has just ended
-LOOK_SECONDS = 2.0  # for a look at the GPUs before a kernel first runs
+LOOK_SECONDS = 2.0  # for a look at the GPUs
 FREEZE_SECONDS = 10.0  # for making a kernel safe to kill
 SWEEP_SECONDS = 15.0  # for ending what a kernel has left; what hangs longer hangs in the driver
 HELPERS = 5  # that may die in one operation
+AGAIN_SECONDS = 1.0  # before another is tried to be started where one couldn't
 
 
 class CudaDevice(Device):
@@ -114,7 +115,14 @@ class CudaDevice(Device):
         if not self._gpus or self._operation is not None or not self.finds_left:
             done(False)
             return
-        self._ask("uses", lambda answer: done(bool(answer.get("used"))), root=pid, mark=self._mark, gpus=self._gpus, seconds=seconds)
+        calls = [done]
+
+        def told(answer: Fields) -> None:
+            if calls:
+                calls.pop()(bool(answer.get("used")))
+
+        self._reactor.call_later(LOOK_SECONDS, lambda: told({}))
+        self._ask("uses", told, root=pid, mark=self._mark, gpus=self._gpus, seconds=seconds)
 
     def before_kill(self, pid: int, done: Callable[[], None]) -> None:
         if not self.freezes or self._parked is not None or self._operation is not None:
@@ -220,12 +228,13 @@ class CudaDevice(Device):
                 self._helper = Helper(self._reactor, self._mark.partition("=")[0], self._lost)
             except OSError as exc:
                 log.error("no helper can be started: %s", exc)
-                self._reactor.call_later(1.0, self._lost)
+                self._reactor.call_later(AGAIN_SECONDS, lambda: self._lost(died=False))
                 return
         self._helper.ask(do, answer, event, **fields)
 
-    def _lost(self) -> None:
-        """The helper has ended, perhaps in the middle of an operation: read where everything is, and go back to where it was."""
+    def _lost(self, died: bool = True) -> None:
+        """The helper has ended, perhaps in the middle of an operation: read where everything is, and go back to where it was. Not
+        ``died``: none could be started, which passes."""
         self._helper = None
         if not self.known:
             self._deaths += 1
@@ -236,16 +245,17 @@ class CudaDevice(Device):
         operation = self._operation
         if operation is None:
             return
-        done = f"the process that talks to the driver ended in the middle ({operation.step})"
-        if not operation.processes:
+        done = f"the process that talks to the driver {f'ended in the middle ({operation.step})' if died else 'could not be started'}"
+        if not operation.touched:
             self._finish(operation, DeviceError(f"The kernel's GPU state was not moved: {done}.", reason="helper_lost"), 0)
             return
-        operation.helpers += 1
+        operation.helpers += died
         if operation.helpers > HELPERS:
             self._finish(operation, DeviceError(f"{done}, again and again. {RESTART}", fatal=True, occupied=True, reason="state_lost"), 0)
             return
         log.warning("%s; going back", done)
-        operation.step, operation.since = "read the states back", time.monotonic()
+        if died:
+            operation.step, operation.since = "read the states back", time.monotonic()
         error = DeviceError(f"The kernel's GPU state was not moved: {done}, and all was undone.", reason="helper_lost")
         self._settle(operation, error)
 
@@ -255,7 +265,7 @@ class CudaDevice(Device):
                 return
             if answer.get("reason") == UNFIT:
                 self._dismiss()
-                self._reactor.call_later(1.0, lambda: self._settle(operation, error) if operation is self._operation else None)
+                self._reactor.call_later(AGAIN_SECONDS, lambda: self._settle(operation, error) if operation is self._operation else None)
             elif answer["ok"]:
                 self._finish(operation, error, 0)
             else:

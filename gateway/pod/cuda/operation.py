@@ -38,6 +38,7 @@ class Operation:
     before: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, dict[str, int]] = field(default_factory=dict)
     step: str = "look for processes with CUDA state"
+    touched: bool = False  # something was done to one of them, or may have been
     helpers: int = 1
     timer: Optional[Timer] = None
 
@@ -48,7 +49,7 @@ class Operation:
         self.sizes = event.get("sizes", self.sizes)
         step = f"{event['step']} of process {event['pid']}" if "step" in event else self.step
         if step != self.step:
-            self.step, self.since = step, now
+            self.step, self.since, self.touched = step, now, True
 
     def patience(self, seconds: float, parked: int) -> float:
         """How long this step may take without anybody being alarmed. ``seconds``: for a state of no size; ``parked``: bytes that are to
