@@ -150,17 +150,21 @@ class Book(Ledger):
     def _grant(self, record: KernelRecord, gpus: tuple[str, ...], now: float) -> None:
         self._leave(record)
         self.devices.take(record, gpus, now)
+        if gpus:
+            self.tally.waits[self.devices.flavor(record)].add(now - record.wanted_since)
         self._move(record, Phase.RESUMING, now)
         if self.meter is not None:
             self.meter.note(record, now)
         self._command(record, events.Grant(record.kernel_id, self._order + 1, gpus))
 
     def _park(self, record: KernelRecord, why: str, now: float) -> None:
+        self.tally.parks[why] += 1
         self._move(record, Phase.PARKING, now)
         self.devices.file(record)
         self._command(record, events.Park(record.kernel_id, self._order + 1, why))
 
     def _deny(self, record: KernelRecord, why: ElasticError, now: float) -> None:
+        self.tally.denied[why.reason] += 1
         record.denied = True
         self._off(record, now)
         self._command(record, events.Deny(record.kernel_id, self._order + 1, why.reason, str(why)))

@@ -19,6 +19,7 @@ from .meter import Meter
 from .policy import NEVER, Policy
 from .queue import Queue
 from .record import WITH_GPUS, KernelRecord
+from .tally import Tally
 from .timers import Timers
 
 EXECUTING = "executing"  # the answer to a Park that came too late
@@ -34,6 +35,7 @@ class Ledger:
         self.waiting = Queue(self.usage, lambda user: self.levels.weight(user), lambda record: self.rules(record).priority)
         self.waiting.ranked = levels.ranked
         self.drained: set[str] = set()  # nodes
+        self.tally = Tally()
         self.meter: Meter | None = None  # where somebody wants to know who has had what
         self.timers = Timers()  # by kernel id, and by ("node", name)
         self.costs = {Phase.PARKING: 0.0, Phase.RESUMING: 0.0}  # seconds that such a move takes, as seen lately
@@ -201,6 +203,7 @@ class Ledger:
     def _resumed(self, event: events.Resumed, now: float) -> None:
         if record := self._answered(event, Phase.RESUMING, now):
             self._learn(record, now)
+            self.tally.attaches[self.devices.flavor(record)].add(now - record.since)
             self.devices.set_home(record, False)
             record.parked_bytes, record.got_at = 0, now
             self._move(record, Phase.HOLDING, now)
@@ -227,6 +230,7 @@ class Ledger:
     def _park_refused(self, event: events.ParkRefused, now: float) -> None:
         if record := self._answered(event, Phase.PARKING, now):
             late = event.reason == EXECUTING
+            self.tally.refused[event.reason] += 1
             record.refused, record.refused_until = event.reason, now + (EXECUTING_BACKOFF if late else self.policy.park_backoff)
             record.release_asked = record.release_asked and late
             self._move(record, Phase.HOLDING, now)

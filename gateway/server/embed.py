@@ -63,7 +63,8 @@ async def start(broker: Broker, kernels: ElasticMappingKernelManager) -> Callabl
     if broker.owner and broker.backend.remote:
         broker.backend.keep_warm(await kernels.templates())
     usage = usage_of(broker)
-    return ElasticMetrics(kernels.list_kernels, broker.snapshot, broker.backend.warm, usage.totals if usage else dict).register()
+    sources = kernels.list_kernels, broker.snapshot, broker.backend.warm, usage.totals if usage else dict
+    return ElasticMetrics(*sources, broker.book.tally, kernels.start_counts).register()
 
 
 async def stop(broker: Broker, kernels: ElasticMappingKernelManager, settings: dict[str, Any]) -> None:

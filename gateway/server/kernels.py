@@ -60,6 +60,7 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._starts = {}
+        self.start_counts: Counter[tuple[str, str]] = Counter()  # by kernelspec and result
         self._ends: set[asyncio.Task[None]] = set()  # of kernels whose end an earlier gateway had begun
         self._ending: Counter[str] = Counter()  # ids of kernels that are being ended, which nobody finds again
         self.broker_is_up = asyncio.Event()
@@ -138,10 +139,12 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         try:
             await self.broker_is_up.wait()
             await kernel.start_kernel(kernel_id=kernel.kernel_id, **kwargs)
+            self.start_counts[kernel.kernel_name, "ok"] += 1
         except ElasticError as exc:
+            self.start_counts[kernel.kernel_name, "failed"] += 1
             self.log.warning("Kernel %s did not start: %s", kernel.kernel_id, exc)
         except Exception:
-            pass  # the kernel has logged it and tells its browsers
+            self.start_counts[kernel.kernel_name, "failed"] += 1  # the kernel has logged it and tells its browsers
         finally:
             self._starts.pop(kernel.kernel_id, None)
 

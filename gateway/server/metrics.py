@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ..backends.base import Warm
 from ..leases.meter import EXECUTED, HELD, RESERVED
+from ..leases.tally import Histogram, Tally
 from ..protocol.model import Phase
 
 STATES = ("starting", "idle", "busy", "restarting", "unknown", "dead")
@@ -30,6 +31,12 @@ DOCUMENTED = {
     "elastic_parked_bytes": "Bytes of CUDA state that lie in host memory.",
     "elastic_warm_kernels": "Started kernels that wait for somebody, by profile.",
     "elastic_warm_claims": "Starts of kernels of profiles that have warm ones, by profile and by whether one was there (hit, miss).",
+    "elastic_wait_seconds": "How long cells waited until a GPU was granted, since the gateway started, by flavor.",
+    "elastic_attach_seconds": "How long a granted GPU took until it was usable, likewise.",
+    "elastic_parks": "Kernels told to give their GPU up since the gateway started, by why (idle, reclaimed, asked, max_hold, drained).",
+    "elastic_parks_refused": "Of these, those that kept it, by their reason.",
+    "elastic_waits_denied": "Waits for a GPU that ended with an error since the gateway started, by its reason.",
+    "elastic_kernel_starts": "Starts of kernels since the gateway started, by kernelspec and result (ok, failed).",
     "elastic_gpu_seconds_held": "GPU-seconds leased since the usage file was begun, by user, flavor and kernelspec.",
     "elastic_gpu_seconds_executed": "GPU-seconds in which something ran on leased GPUs, likewise.",
     "elastic_gpu_seconds_saved": "GPU-seconds for which kernels had no lease and would have had with GPUs for life, likewise.",
@@ -38,13 +45,16 @@ DOCUMENTED = {
 
 
 class ElasticMetrics(Collector):
-    """Registered while a gateway serves. ``kernels``, ``snapshot``, ``warm`` and ``usage`` are called once a scrape."""
+    """Registered while a gateway serves. ``kernels``, ``snapshot``, ``warm`` and ``usage`` are called once a scrape; ``tally`` is
+    the lease book's, ``starts`` counts by kernelspec and result."""
 
     def __init__(
         self, kernels: Callable[[], list[dict[str, Any]]], snapshot: Callable[[], dict[str, Any]],
         warm: Callable[[], Mapping[str, Warm]], usage: Callable[[], Mapping[tuple[str, str, str, str], float]],
+        tally: Tally, starts: Mapping[tuple[str, str], int],
     ) -> None:  # fmt: skip
         self._kernels, self._snapshot, self._warm, self._usage = kernels, snapshot, warm, usage
+        self._tally, self._starts = tally, starts
 
     def register(self, registry: CollectorRegistry = REGISTRY) -> Callable[[], None]:
         """Returns what unregisters it."""
@@ -77,6 +87,12 @@ class ElasticMetrics(Collector):
             claims.add_metric([profile, "miss"], each.misses)
         yield claims
         yield from _seconds(self._usage())
+        yield _times("elastic_wait_seconds", self._tally.waits)
+        yield _times("elastic_attach_seconds", self._tally.attaches)
+        yield _counts("elastic_parks", ["why"], {(why,): count for why, count in self._tally.parks.items()})
+        yield _counts("elastic_parks_refused", ["reason"], {(why,): count for why, count in self._tally.refused.items()})
+        yield _counts("elastic_waits_denied", ["reason"], {(why,): count for why, count in self._tally.denied.items()})
+        yield _counts("elastic_kernel_starts", ["kernelspec", "result"], self._starts)
         yield _one("elastic_generation", gpu["generation"])
 
 
@@ -101,3 +117,17 @@ def _seconds(usage: Mapping[tuple[str, str, str, str], float]) -> Iterator[Count
         for labels, seconds in values.items():
             family.add_metric(labels, max(0.0, seconds))
         yield family
+
+
+def _times(name: str, by_flavor: Mapping[str, Histogram]) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(name, DOCUMENTED[name], labels=["flavor"])
+    for flavor, histogram in by_flavor.items():
+        family.add_metric([flavor], histogram.buckets(), histogram.total)
+    return family
+
+
+def _counts(name: str, labels: list[str], values: Mapping[tuple[str, ...], int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, DOCUMENTED[name], labels=labels)
+    for key, count in values.items():
+        family.add_metric(key, count)
+    return family

@@ -1,6 +1,7 @@
 from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.backends.base import Warm
+from gateway.leases.tally import Tally
 from gateway.server.metrics import DOCUMENTED, ElasticMetrics
 
 SNAPSHOT = {
@@ -20,8 +21,22 @@ USAGE = {
 
 
 def scrape(kernels, snapshot):
+    tally = Tally()
+    for seconds in (0.2, 5, 99999):
+        tally.waits["a100"].add(seconds)
+    tally.attaches["a100"].add(0.5)
+    tally.parks["reclaimed"] += 2
+    tally.refused["does_not_fit"] += 1
+    tally.denied["queue_timeout"] += 1
     registry = CollectorRegistry()
-    ElasticMetrics(lambda: kernels, lambda: snapshot, lambda: {"small": Warm(2, 5, 1)}, lambda: USAGE).register(registry)
+    ElasticMetrics(
+        lambda: kernels,
+        lambda: snapshot,
+        lambda: {"small": Warm(2, 5, 1)},
+        lambda: USAGE,
+        tally,
+        {("torch", "ok"): 3, ("torch", "failed"): 1},
+    ).register(registry)
     return generate_latest(registry).decode()
 
 
@@ -45,6 +60,14 @@ def test_each_number_comes_from_one_snapshot():
         'elastic_gpu_seconds_held_total{flavor="a100",kernelspec="torch",user="ana"} 40.0',
         'elastic_gpu_seconds_executed_total{flavor="a100",kernelspec="torch",user="ana"} 30.0',
         'elastic_gpu_seconds_saved_total{flavor="a100",kernelspec="torch",user="ana"} 60.0',
+        'elastic_wait_seconds_bucket{flavor="a100",le="0.1"} 0.0',
+        'elastic_wait_seconds_bucket{flavor="a100",le="10.0"} 2.0',
+        'elastic_wait_seconds_bucket{flavor="a100",le="+Inf"} 3.0',
+        'elastic_attach_seconds_sum{flavor="a100"} 0.5',
+        'elastic_parks_total{why="reclaimed"} 2.0',
+        'elastic_parks_refused_total{reason="does_not_fit"} 1.0',
+        'elastic_waits_denied_total{reason="queue_timeout"} 1.0',
+        'elastic_kernel_starts_total{kernelspec="torch",result="failed"} 1.0',
         "elastic_generation 4.0",
     ):
         assert line in text
@@ -59,4 +82,4 @@ def test_every_metric_is_documented():
 def test_what_is_registered_can_be_taken_back():
     registry = CollectorRegistry()
     for _ in range(2):
-        ElasticMetrics(list, lambda: SNAPSHOT, dict, dict).register(registry)()
+        ElasticMetrics(list, lambda: SNAPSHOT, dict, dict, Tally(), {}).register(registry)()
