@@ -30,10 +30,11 @@ from .backends import make_backend
 from .backends.base import Backend, Supervisor
 from .backends.local import user_name
 from .backends.processes import started
+from .backends.wishes import gpu_count, launch_limit
 from .broker.broker import Broker
 from .broker.link import KernelLink
 from .broker.outside import Outside, outside
-from .protocol.errors import BadRequest, ElasticError, LaunchError, LaunchTimeout, SupervisorLost
+from .protocol.errors import ElasticError, LaunchError, LaunchTimeout, SupervisorLost
 from .protocol.model import Spec
 from .settings import Count, ElasticGateway, KubernetesBackend, Launching, LocalBackend, SimulatedGpu, machine_config
 
@@ -184,7 +185,7 @@ class ElasticProvisioner(KernelProvisionerBase):
         if as_before:
             result["cmd"] = result["env"] = None
         else:
-            self._count(result["env"])  # a bad wish is told before anything is started
+            gpu_count(result["env"], self.gpus, self.max_gpus)  # a bad wish is told before anything is started
             self._encrypt()
             if self._broker is not None:
                 await self._backend.turn(self._spec(result["cmd"], result["env"], cwd), self._told)
@@ -357,7 +358,7 @@ class ElasticProvisioner(KernelProvisionerBase):
             language=(kernel_spec.language or "").lower(),
             interrupt_mode=kernel_spec.interrupt_mode,
             kernel_transport=local.kernel_transport,
-            gpus=self._count(env),
+            gpus=gpu_count(env, self.gpus, self.max_gpus),
             owner=owner,
             owner_pid=None if owner else os.getpid(),
             owner_started=None if owner else started(os.getpid()),
@@ -403,17 +404,6 @@ class ElasticProvisioner(KernelProvisionerBase):
         names = LocalBackend(config=self._settings).inherited_env
         return {**{name: os.environ[name] for name in names if name in os.environ}, **(given or {})}
 
-    def _count(self, env: dict[str, str]) -> int:
-        """GPUs of a lease: the kernelspec's number, or the client's wish within the kernelspec's limit."""
-        wish = env.get("KERNEL_GPUS", "").strip()
-        if not wish:
-            return self.gpus
-        most = math.inf if self.max_gpus is None else self.max_gpus
-        if not re.fullmatch(r"[0-9]{1,4}", wish) or int(wish) > most:
-            limit = "" if self.max_gpus is None else f" from 0 to {self.max_gpus}, the limit of this kernelspec (max_gpus)"
-            raise BadRequest(f"KERNEL_GPUS is {wish[:40]!r}: it must be a whole number{limit}.")
-        return int(wish)
-
     def _encrypt(self) -> None:
         """CurveZMQ keys for the plain ports, kept over restarts: where asked for, and wherever they can be reached from elsewhere."""
         km = self.parent
@@ -424,31 +414,6 @@ class ElasticProvisioner(KernelProvisionerBase):
         if not zmq.has("curve"):
             raise LaunchError(f"The kernel's ports on {km.ip} must be encrypted, and this libzmq can't: install one with CurveZMQ.")
         km.curve_publickey, km.curve_secretkey = zmq.curve_keypair()
-
-
-def launch_limit(env: dict[str, str], local: Launching) -> tuple[float, str]:
-    """``(seconds, where they come from)``: the administrator's, or the client's KERNEL_LAUNCH_TIMEOUT within the administrator's bounds.
-
-    Raises ``BadRequest``.
-    """
-    wish = env.get("KERNEL_LAUNCH_TIMEOUT", "").strip()
-    where = type(local).__name__
-    default = local.launch_timeout, f"{where}.launch_timeout"
-    if not wish:
-        return default
-    try:
-        asked = float(wish)
-    except ValueError:
-        asked = math.nan
-    if not asked > 0:
-        raise BadRequest(f"KERNEL_LAUNCH_TIMEOUT is {wish[:40]!r}: it must be a number of seconds above 0.")
-    if asked == local.unasked_launch_timeout:
-        return default
-    most = max(local.launch_timeout, local.max_launch_timeout or 0)
-    if asked > most:
-        setting = f"{where}.max_launch_timeout" if most == local.max_launch_timeout else default[1]
-        return most, f"{setting}, as KERNEL_LAUNCH_TIMEOUT asks for more"
-    return asked, "this request's KERNEL_LAUNCH_TIMEOUT"
 
 
 def connection_info(supervisor: Supervisor) -> KernelConnectionInfo:

@@ -14,9 +14,9 @@ from jupyter_client.manager import AsyncKernelManager
 from traitlets.config import Config, Configurable
 
 from gateway.broker.broker import Broker
-from gateway.protocol.errors import BadRequest, LaunchError
-from gateway.provisioner import ElasticProvisioner, launch_limit
-from gateway.settings import Leases, LocalBackend
+from gateway.protocol.errors import LaunchError
+from gateway.provisioner import ElasticProvisioner
+from gateway.settings import Leases
 from tests.doubles.fake_backend import FakeBackend
 
 
@@ -65,33 +65,6 @@ def test_a_direct_callers_kernel_inherits_everything(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CALLERS_OWN", "yes")
     assert launched(provisioner())["env"]["CALLERS_OWN"] == "yes"
     assert launched(provisioner(), env={"A": "1"})["env"] == {"A": "1"}
-
-
-def test_gpus_can_be_asked_for_within_the_kernelspecs_limit() -> None:
-    found = provisioner(gpus=1, max_gpus=4)
-    assert [found._count({"KERNEL_GPUS": wish}) for wish in ("", "0", "4", " 2 ")] == [1, 0, 4, 2]
-    for wish in ("5", "-1", "1.5", "many", "1e3", "٣", "99999"):
-        with pytest.raises(BadRequest, match=r"KERNEL_GPUS.*from 0 to 4"):
-            found._count({"KERNEL_GPUS": wish})
-
-
-@pytest.mark.case("S06")
-def test_a_client_may_wait_longer_or_shorter_within_the_admins_bounds() -> None:
-    local = LocalBackend(launch_timeout=300, max_launch_timeout=500)
-
-    def limit(wish: str) -> tuple[float, str]:
-        return launch_limit({"KERNEL_LAUNCH_TIMEOUT": wish}, local)
-
-    assert limit("") == (300, "LocalBackend.launch_timeout")
-    assert limit("5") == (5, "this request's KERNEL_LAUNCH_TIMEOUT")
-    assert limit("400")[0] == 400
-    assert limit("9999")[0] == 500
-    assert "max_launch_timeout" in limit("9999")[1]
-    assert limit("40") == (300, "LocalBackend.launch_timeout"), "what stock servers send is nobody's wish"
-    for wish in ("0", "-1", "nan", "soon"):
-        with pytest.raises(BadRequest, match="KERNEL_LAUNCH_TIMEOUT"):
-            limit(wish)
-    assert launch_limit({"KERNEL_LAUNCH_TIMEOUT": "400"}, LocalBackend(launch_timeout=300, max_launch_timeout=None))[0] == 300
 
 
 def test_ports_that_leave_the_machine_are_encrypted_and_local_ones_on_demand() -> None:
