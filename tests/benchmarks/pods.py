@@ -37,8 +37,8 @@ IDLE_SECONDS = 60.0
 class Witness:
     """When pods of a namespace were bound, as a watch of our own tells it."""
 
-    def __init__(self, api: KubeApi, namespace: str) -> None:
-        self.api, self.namespace = api, namespace
+    def __init__(self, api: KubeApi, namespace: str, here: dict[str, str]) -> None:
+        self.api, self.namespace, self.here = api, namespace, here
         self._bound: dict[str, float] = {}  # by uid
         self.watch = Reflector(api, PODS, namespace, on_event=self._told)
 
@@ -60,7 +60,7 @@ class Witness:
         security = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
         spec = {
             "containers": [container], "securityContext": security, "terminationGracePeriodSeconds": 1, "restartPolicy": "Never",
-            "automountServiceAccountToken": False, "nodeSelector": {"kubernetes.io/hostname": f"node-{rig.NODE}"},
+            "automountServiceAccountToken": False, "nodeSelector": self.here,
         }  # fmt: skip
         metadata = {"name": name, "labels": {names.ROLE: "bare"}}
         await self.api.create(PODS, self.namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
@@ -98,7 +98,7 @@ async def pods(tries: int = 5) -> dict[str, float]:
                 seen = asyncio.create_task(witness.bound(names.ROLE_SLOT))
                 ran = await asyncio.to_thread(_printed, browsers[0], cell)
                 slot.append(await seen - began)
-                running.append(ran - await seen)
+                running.append(ran - await seen - (SIMULATED_PARK if at else 0))  # from the second on its state comes back
                 await asyncio.to_thread(until, lambda: gateway.call("POST", f"/api/gpu/kernels/{one.id}/release").ok)
                 await witness.gone(names.ROLE_SLOT)
             plain = [await asyncio.to_thread(_timed, browser, "%%cpu\n1") for browser in browsers * tries]
@@ -220,7 +220,7 @@ async def _gateway(program: tuple[str, ...] | None = None, warm: int = 0) -> Asy
     async with AsyncExitStack() as stack:
         cluster, witness = await stack.enter_async_context(_witness())
         cluster.import_image(build_image(REPOSITORY / "images/gateway/Dockerfile", rig.GATEWAY_IMAGE, context=REPOSITORY))
-        stack.enter_context(cluster.node(rig.NODE).devices(rig.gpu_resource(witness.namespace), ["GPU-0"]))
+        stack.enter_context(cluster.devices(rig.gpu_resource(witness.namespace), ["GPU-0"]))
         gateway = await asyncio.to_thread(stack.enter_context, _serving(cluster, witness.namespace, program, warm))
         yield gateway, witness
 
@@ -246,7 +246,7 @@ async def _witness() -> AsyncIterator[tuple[Cluster, Witness]]:
     cluster.kubectl("create", "namespace", namespace)
     cluster.kubectl("wait", "serviceaccount/default", "-n", namespace, "--for=create", "--timeout=30s")
     api = await KubeApi.connect(kubeconfig=str(cluster.kubeconfig))
-    witness = Witness(api, namespace)
+    witness = Witness(api, namespace, rig.on_gpu_node(cluster))
     witness.watch.start()
     try:
         await witness.watch.synced.wait()

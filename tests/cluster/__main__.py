@@ -1,4 +1,4 @@
-"""``python -m tests.cluster build|up|down|status``: a cluster that stays between test runs, and what it is built from."""
+"""``python -m tests.cluster build|up|down|status|load``: a cluster that stays between test runs, and what it is built from."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from . import available, build, images
 from .cluster import OwnCluster, shared
@@ -24,8 +25,12 @@ def main() -> int:
     commands.add_parser("up", help="start a cluster that stays until `down`; test runs use it instead of one of their own")
     commands.add_parser("down", help="end it, and what killed test runs have left")
     commands.add_parser("status", help="say whether it runs")
+    loader = commands.add_parser("load", help="bring the images of an archive onto its nodes")
+    loader.add_argument("archive", type=Path)
     args = parser.parse_args()
     try:
+        if args.command == "load":
+            return _load(args.archive)
         return {"build": _build, "up": _up, "down": _down, "status": _status}[args.command]()
     except (build.BuildError, images.ImageError, available.NoCluster) as error:
         print(error, file=sys.stderr)
@@ -73,6 +78,15 @@ def _status() -> int:
         print(f"No cluster is up. {available.obstacle() or 'Start one with `python -m tests.cluster up`.'}")
         return 1
     print(cluster.kubectl("get", "nodes", "-o", "wide"), end="")
+    return 0
+
+
+def _load(archive: Path) -> int:
+    _as_root()
+    cluster = shared()
+    if cluster is None:
+        raise available.NoCluster("no cluster is up: start one with `python -m tests.cluster up`")
+    cluster.import_image(archive)
     return 0
 
 

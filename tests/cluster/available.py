@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import build, images
-from .cluster import Cluster, OwnCluster, shared
+from .cluster import IMPORT, Cluster, OwnCluster, shared
 from .places import SHARED, SLOTS, STATE, Slot
 
 COMMANDS = {
@@ -56,7 +56,10 @@ def given() -> Cluster | None:
 @contextmanager
 def a_cluster() -> Iterator[Cluster]:
     """The cluster of this run; one that was made for it ends with it."""
-    found = given() or shared()
+    found = given()
+    if found is not None and os.environ.get(IMPORT):
+        found.import_image(images.archives()[images.KERNEL])
+    found = found or shared()
     if found is not None:
         yield found
         return

@@ -5,21 +5,25 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from . import build, cgroups, images
 from .control_plane import ControlPlane
+from .device_plugin import DevicePlugin
 from .namespaces import Network
 from .node import Node, finish
 from .places import NODES, SHARED, Slot
 from .processes import Processes
 
+IMPORT = "CLUSTER_IMPORT"  # a command that brings the images of the archive behind it into the cluster of KUBECONFIG
 MEMORY = 6 << 30  # bytes that must be free for a cluster's files to lie in memory; without further images they take 1 GB
 
 
@@ -61,6 +65,24 @@ class Cluster:
         """While a test uses the cluster; a foreign one is shared by whoever likes."""
         yield
 
+    @cached_property
+    def gpu_node(self) -> str:
+        """The node on which tests have GPUs: of a foreign cluster the first that takes pods, as all kernels have to find room there."""
+        for node in self.get("nodes")["items"]:
+            if not node["spec"].get("unschedulable") and not node["spec"].get("taints"):
+                return str(node["metadata"]["name"])
+        raise NoNodeControl(f"{self.kubeconfig} is a cluster without a node that takes pods")
+
+    @contextmanager
+    def devices(self, resource: str, names: Sequence[str]) -> Iterator[Any]:
+        """Devices of a resource on ``gpu_node``: counted by the scheduler, named by nobody. ``offer`` changes how many."""
+        devices = _Counted(self, resource)
+        devices.offer(names)
+        try:
+            yield devices
+        finally:
+            devices.offer([])
+
     def node(self, number: int) -> Node:
         """A node that can be killed; raises NoNodeControl where the cluster isn't ours."""
         raise NoNodeControl(f"{self.kubeconfig} is a cluster of others: node {number} can't be controlled")
@@ -75,7 +97,14 @@ class Cluster:
 
     def import_image(self, archive: Path) -> None:
         """Brings an archive's images onto every node; pods then need ``imagePullPolicy: Never``."""
-        raise NoNodeControl(f"{self.kubeconfig} is a cluster of others: load {archive} yourself, as by `kind load image-archive`")
+        command = os.environ.get(IMPORT)
+        if not command:
+            raise NoNodeControl(
+                f"{self.kubeconfig} is a cluster of others: say in {IMPORT} what loads an image, as `kind load image-archive`"
+            )
+        done = subprocess.run([*shlex.split(command), str(archive)], text=True, capture_output=True, check=False)
+        if done.returncode:
+            raise CommandFailed(f"{command} {archive}: {done.stderr.strip() or done.stdout.strip()}")
 
     def _command(self, program: str, args: Sequence[str], stdin: str | None, timeout: float) -> str:
         if shutil.which(program) is None:
@@ -85,6 +114,25 @@ class Cluster:
         if done.returncode:
             raise CommandFailed(f"{os.path.basename(program)} {' '.join(args)}: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
+
+
+class _Counted:
+    """Devices that are but a number in a node's status."""
+
+    def __init__(self, cluster: Cluster, resource: str) -> None:
+        self._cluster, self._resource = cluster, resource
+
+    def offer(self, devices: Sequence[str]) -> None:
+        """Returns once the scheduler counts with them."""
+        key, node = self._resource.replace("~", "~0").replace("/", "~1"), f"node/{self._cluster.gpu_node}"
+        change = [{"op": "add", "path": f"/status/capacity/{key}", "value": str(len(devices))}]
+        self._cluster.kubectl("patch", node, "--subresource=status", "--type=json", "-p", json.dumps(change))
+        path = self._resource.replace(".", r"\.")
+        self._cluster.kubectl("wait", node, f"--for=jsonpath={{.status.allocatable.{path}}}={len(devices)}", "--timeout=80s")
+
+    @property
+    def given(self) -> list[list[str]]:
+        raise NoNodeControl(f"{self._cluster.kubeconfig} is a cluster of others: its GPUs are numbers, and no pod is told which it has")
 
 
 class OwnCluster(Cluster):
@@ -163,6 +211,16 @@ class OwnCluster(Cluster):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{error}; see {self.slot.folder}/node-*/*.log") from error
                 time.sleep(0.1)
+
+    @cached_property
+    def gpu_node(self) -> str:
+        return self._nodes[NODES[0]].name
+
+    @contextmanager
+    def devices(self, resource: str, names: Sequence[str]) -> Iterator[DevicePlugin]:
+        """By a device plugin, so that each pod is told which it has."""
+        with self._nodes[NODES[0]].devices(resource, names) as plugin:
+            yield plugin
 
     def node(self, number: int) -> Node:
         return self._nodes[number]

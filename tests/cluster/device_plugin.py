@@ -40,7 +40,7 @@ class DevicePlugin:
 
     def register(self) -> None:
         """Tell the kubelet, which then asks for the devices."""
-        request = _field(1, "v1beta1") + _field(2, self._socket.name) + _field(3, self._resource)
+        request = field(1, "v1beta1") + field(2, self._socket.name) + field(3, self._resource)
         with grpc.insecure_channel(f"unix:{self._folder / 'kubelet.sock'}") as channel:
             channel.unary_unary("/v1beta1.Registration/Register")(request, timeout=SECONDS, wait_for_ready=True)
 
@@ -67,19 +67,19 @@ class DevicePlugin:
                 if self._devices == told:
                     continue
                 told = self._devices
-            yield b"".join(_field(1, _field(1, device) + _field(2, "Healthy")) for device in told)
+            yield b"".join(field(1, field(1, device) + field(2, "Healthy")) for device in told)
 
     def _allocate(self, request: bytes, context: Any) -> bytes:
         """For each container the environment that names its devices."""
         answer = b""
-        for container in _parts(request):
-            devices = [device.decode() for device in _parts(container)]
+        for _, container in fields(request):
+            devices = [device.decode() for _, device in fields(container)]
             self.given.append(devices)
-            answer += _field(1, _field(1, _field(1, VARIABLE) + _field(2, ",".join(devices))))
+            answer += field(1, field(1, field(1, VARIABLE) + field(2, ",".join(devices))))
         return answer
 
 
-def _field(number: int, value: str | bytes) -> bytes:
+def field(number: int, value: str | bytes) -> bytes:
     """A text, or a message, as protobuf has it."""
     data = value.encode() if isinstance(value, str) else value
     return bytes([number << 3 | 2]) + _varint(len(data)) + data
@@ -93,17 +93,17 @@ def _varint(number: int) -> bytes:
     return bytes([*out, number])
 
 
-def _parts(message: bytes) -> list[bytes]:
-    """The values of a message that has texts or messages as its field 1 and nothing else."""
+def fields(message: bytes) -> list[tuple[int, bytes]]:
+    """Number and value of each field, of a message that has texts and messages alone."""
     found, at = [], 0
     while at < len(message):
-        assert message[at] == 1 << 3 | 2, "a field that no plugin knows"
-        length, shift, at = 0, 0, at + 1
+        number, length, shift, at = message[at] >> 3, 0, 0, at + 1
+        assert message[at - 1] & 7 == 2, "a field that is no text"
         while True:
             byte, at = message[at], at + 1
             length, shift = length | (byte & 0x7F) << shift, shift + 7
             if byte < 0x80:
                 break
-        found.append(message[at : at + length])
+        found.append((number, message[at : at + length]))
         at += length
     return found

@@ -13,13 +13,12 @@ import pytest
 from gateway.backends.kubernetes import names
 from tests.cluster.cluster import Cluster
 from tests.cluster.images import KERNEL
-from tests.cluster.rig import GATEWAY_IMAGE, NODE, gpu_resource
+from tests.cluster.rig import GATEWAY_IMAGE, gpu_resource, on_gpu_node
 from tests.integration.machine import REPOSITORY, until
 from tests.integration.serving import Gateway
 
 CHART = REPOSITORY / "charts/elastic-gateway"
 
-ON_THE_NODE = {"kubernetes.io/hostname": f"node-{NODE}"}
 SMALL = {"image": KERNEL, "pull_policy": "Never", "cpu": "10m", "memory": "256Mi"}
 
 
@@ -33,7 +32,7 @@ class Release(Gateway):
         self.values: dict[str, Any] = {
             "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
             "kernels": {"namespace": kernels},
-            "profiles": {"default": SMALL, "gpu": {**SMALL, "gpu_resource": self.resource, "node_selector": ON_THE_NODE}},
+            "profiles": {"default": SMALL, "gpu": {**SMALL, "gpu_resource": self.resource, "node_selector": on_gpu_node(cluster)}},
             "kernelspecs": {"elastic": {"displayName": "Elastic"}, "gpu": {"displayName": "With a GPU", "profile": "gpu"},
                             "elastic-python": None},
             "leases": {"min_hold": 0},

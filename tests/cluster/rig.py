@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ from gateway.backends.kubernetes import names
 from tests.cluster.cluster import Cluster
 from tests.cluster.device_plugin import DevicePlugin
 from tests.cluster.images import KERNEL, build_image
+from tests.cluster.places import digest
 from tests.integration.machine import REPOSITORY, Machine
 from tests.integration.serving import Gateway
 
-GATEWAY_IMAGE = "localhost/elastic-gateway:test"
-NODE = 1  # where GPUs are
+GATEWAY_IMAGE = f"localhost/elastic-gateway:{digest(str(REPOSITORY).encode())}"  # each checkout has its own, as they share the cache
+HOST = "kubernetes.io/hostname"
 
 PROFILES: dict[str, dict[str, Any]] = {
     "default": {"cpu": "10m", "memory": "256Mi"},
@@ -32,19 +33,22 @@ PROFILES: dict[str, dict[str, Any]] = {
 
 
 class PodGateway(Gateway):
-    """``cluster`` and ``namespace``: where its kernels are."""
+    """``cluster`` and ``namespace``: where its kernels are. ``more``: further fields of profiles."""
 
     def __init__(
-        self, machine: Machine, cluster: Cluster, namespace: str, *settings: str, simulated: int | None = 1, warm: int = 0, **leases: Any
+        self, machine: Machine, cluster: Cluster, namespace: str, *settings: str, simulated: int | None = 1, warm: int = 0,
+        more: Mapping[str, Mapping[str, Any]] | None = None, **leases: Any,
     ) -> None:  # fmt: skip
         self.cluster, self.namespace = cluster, namespace
         self.resource = gpu_resource(namespace)
         profiles = {name: {"image": KERNEL, "pull_policy": "Never", **fields} for name, fields in PROFILES.items()}
-        here = {"kubernetes.io/hostname": f"node-{NODE}"}
+        here = on_gpu_node(cluster)
         for name in ("gpu", "life"):
             profiles[name] |= {"gpu_resource": self.resource, "node_selector": here}
         profiles["warm"] |= {"warm": warm, "gpu_resource": self.resource, "node_selector": here}
         profiles["anywhere"] |= {"gpu_resource": self.resource}
+        for name, fields in (more or {}).items():
+            profiles[name] |= fields
         machine.configure(
             ElasticGateway={"backend": "kubernetes", "simulated_gpus": simulated},
             SimulatedGpu={"park_seconds": 0.05},
@@ -100,8 +104,13 @@ def pods(cluster: Cluster, namespace: str, gateway_image: str, pod_machine: Mach
 @pytest.fixture
 def one_gpu(cluster: Cluster, namespace: str) -> Iterator[DevicePlugin]:
     """One GPU of the test's own kind on one node, which its kubelet gives out; the plugin can offer more."""
-    with cluster.node(NODE).devices(gpu_resource(namespace), ["GPU-0"]) as plugin:
-        yield plugin
+    with cluster.devices(gpu_resource(namespace), ["GPU-0"]) as devices:
+        yield devices
+
+
+def on_gpu_node(cluster: Cluster) -> dict[str, str]:
+    """Selects the node where tests have GPUs."""
+    return {HOST: cluster.get("node", cluster.gpu_node)["metadata"]["labels"][HOST]}
 
 
 def gpu_resource(namespace: str) -> str:

@@ -9,9 +9,10 @@ import sys
 import pytest
 
 from gateway.backends.kubernetes import names
+from gateway.protocol import websocket as ws
 from tests.cluster.cluster import Cluster, CommandFailed
-from tests.cluster.release import Release
-from tests.cluster.rig import NODE, foreign_pod
+from tests.cluster.release import SMALL, Release
+from tests.cluster.rig import foreign_pod
 from tests.integration.machine import PATIENCE, Machine, until
 from tests.integration.serving import Browser, Gateway, Kernel, free_port
 
@@ -33,6 +34,46 @@ def test_an_upgrade_and_a_rollback_lose_no_kernel(release: Release) -> None:
         assert release.pod()["spec"]["containers"][0]["image"] == first["spec"]["containers"][0]["image"]
         assert release.call("GET", "/api/kernels", headers={}).status_code == 403
         assert release.call("GET", "/api/kernels").ok, "the token is still the first"
+    until(lambda: release.pods(names.ROLE_KERNEL) == [])
+
+
+@pytest.mark.usefixtures("one_gpu")
+def test_a_rollout_loses_nothing_of_a_cell_that_runs_meanwhile_and_its_slot_stays(release: Release) -> None:
+    with release.kernel("gpu") as kernel:
+        browser = kernel.open(protocol=ws.ELASTIC)
+        cell = browser.begin("%%gpu\nimport time\nfor i in range(100): print(i, flush=True); time.sleep(.2)")
+        browser.wait(lambda m: m["parent"] == cell and m["type"] == "stream")
+        [slot] = release.pods(names.ROLE_SLOT)
+        release.upgrade(leases={"idle_timeout": 44})
+        browser.until_closed()
+        until(release.answers)
+        assert kernel.lease["executing"]
+        back = kernel.open(protocol=ws.ELASTIC, session=browser.session, after=max(m["n"] for m in browser.messages))
+        back.wait(lambda m: m["type"] == "execute_reply" and m["parent"] == cell)
+        whole = [m for m in [*browser.messages, *back.messages] if m["parent"] == cell and m["type"] == "stream"]
+        assert "".join(m["content"]["text"] for m in whole).split() == [str(i) for i in range(100)]
+        assert [each["metadata"]["uid"] for each in release.pods(names.ROLE_SLOT)] == [slot["metadata"]["uid"]]
+
+
+def test_warm_kernels_are_claimed_and_those_that_wait_outlive_a_rollout(release: Release) -> None:
+    def waiting() -> list[str]:
+        ready = 'elastic_warm_kernels{profile="default"} 1.0' in release.call("GET", "/metrics").text
+        there = [pod for pod in release.pods(names.ROLE_KERNEL) if names.WARM in pod["metadata"]["labels"]]
+        return [pod["metadata"]["name"] for pod in there if ready and len(there) == 1]
+
+    warm = {"profiles": {"default": {**SMALL, "warm": 1}}, "kernelspecs": {"elastic": {"displayName": "Elastic"}, "elastic-python": None}}
+    release.upgrade(**warm)
+    [pod] = until(waiting)
+    with release.kernel("elastic", KERNEL_USERNAME="ada") as kernel:
+        assert kernel.open().run("import socket; v = 1; print(socket.gethostname())").out.strip() == pod
+        [next_one] = until(lambda: [each for each in waiting() if each != pod])
+        release.upgrade(**warm, leases={"idle_timeout": 55})
+        until(release.answers)
+        assert kernel.open().run("print(v)").out == "1\n"
+        until(lambda: waiting() == [next_one])
+    with release.kernel("elastic") as kernel:
+        assert kernel.open().run("import socket; print(socket.gethostname())").out.strip() == next_one
+    release.upgrade()
     until(lambda: release.pods(names.ROLE_KERNEL) == [])
 
 
@@ -98,7 +139,7 @@ def test_a_cell_gets_a_gpu_by_a_slot_and_a_pod_of_others_that_waits_gets_it_afte
         done = browser.run("%%gpu\nprint('on it')")
         assert done.out == "on it\n", (done, release.log)
         [slot] = release.pods(names.ROLE_SLOT)
-        assert slot["spec"]["nodeName"] == f"node-{NODE}"
+        assert slot["spec"]["nodeName"] == release.cluster.gpu_node
         assert slot["spec"]["containers"][0]["resources"]["limits"][release.resource] == "1"
         foreign = f"foreign-{release.namespace}"
         release.cluster.apply(foreign_pod(release.namespace, foreign))

@@ -8,7 +8,7 @@ from gateway.backends.kubernetes import names
 from tests.cluster.cluster import OwnCluster
 from tests.cluster.rig import PodGateway
 from tests.integration.machine import until
-from tests.integration.serving import GPU
+from tests.integration.serving import GPU, free_port
 
 
 def test_without_the_api_server_cells_go_on_and_afterwards_all_does(broken_cluster: OwnCluster, one_gpu: None, pods: PodGateway) -> None:
@@ -57,25 +57,38 @@ def test_a_lost_node_is_told_in_the_notebook_and_a_restart_gives_a_pod_on_anothe
     assert browser.run("print('goes on')").out == "goes on\n"
 
 
-def test_two_gateways_of_one_name_do_no_harm(one_gpu: None, pods: PodGateway) -> None:
-    """The newer one has the say; the older one's orders are refused."""
-    kernel = pods.kernel("gpu")
-    kernel.open().run(GPU + "v = 1")
-    older, port = pods.process, pods.port
-    pods.port = 0
+def test_of_two_gateways_of_one_name_the_newer_has_the_say_and_the_older_does_no_harm(one_gpu: None, pods: PodGateway) -> None:
+    one, two = pods.kernel("gpu", KERNEL_USERNAME="ada"), pods.kernel("gpu", KERNEL_USERNAME="bob")
+    first = one.open()
+    first.run(GPU + "v = 1")
+    two.open().run("w = 2")
+    older, url = pods.process, pods.url
+    [slot] = pods.pods(names.ROLE_SLOT)
     try:
-        from tests.integration.serving import free_port
-
         pods.port = free_port()
         pods.url = f"http://127.0.0.1:{pods.port}"
         pods.settings = (*pods.settings, f"LocalBackend.runtime_dir={pods.machine.root / 'second'}")
         pods.start()
-        assert kernel.open().run(GPU + "print(v)").out == "1\n"
+        assert one.lease["phase"] == "HOLDING"
+
+        # 1. a cell that comes through the older one is run, and its wait ended by the newer one
+        newer, pods.url = pods.url, url
+        late = two.open()
+        pods.url = newer
+        assert late.run(GPU + "print(w)").out == "2\n"
+        assert one.lease["phase"] == "PARKED"
+
+        # 2. what the older one is told to do is refused, and its slots are left alone
+        pods.url = url
+        refused = pods.call("POST", f"/api/gpu/kernels/{two.id}/release")
+        pods.url = newer
+        assert not refused.ok or two.lease["phase"] in ("HOLDING", "PARKED")
+        assert first.closed is None and one.open().run(GPU + "print(v)").out == "1\n"
         assert len({unit for lease in pods.gpu()["leases"] for unit in lease["gpus"]}) == 1
+        assert [each["metadata"]["uid"] for each in pods.pods(names.ROLE_SLOT)] == [slot["metadata"]["uid"]], "handed over, not made anew"
     finally:
         older.kill()
         older.wait()
-        assert port
 
 
 def test_many_starts_at_once_all_come_up(pods: PodGateway) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from gateway.backends.kubernetes import names
+from gateway.backends.kubernetes import names, reasons
+from gateway.backends.kubernetes.manifests import SLOT_PATIENCE
 from tests.cluster.cluster import Cluster
 from tests.cluster.device_plugin import DevicePlugin
-from tests.cluster.rig import NODE, PodGateway, foreign_pod
+from tests.cluster.rig import PodGateway, foreign_pod
 from tests.integration.machine import Machine, until
 from tests.integration.serving import GPU, Browser
 
@@ -47,11 +48,11 @@ def test_a_lease_is_a_bound_slot_on_the_kernels_node_and_goes_back_when_it_ends(
         done = browser.run(GPU + "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
         assert done.status == "ok"
         [slot] = slots(pods)
-        assert slot["spec"]["nodeName"] == f"node-{NODE}"
+        assert slot["spec"]["nodeName"] == pods.cluster.gpu_node
         assert slot["spec"]["containers"][0]["resources"]["requests"][pods.resource] == "1"
         assert owner(slot) == kernel.id
         assert slot["metadata"]["ownerReferences"][0]["name"] == names.kernel_pod(kernel.id)
-        assert pods.gpu()["gpus"][0]["node"] == f"node-{NODE}"
+        assert pods.gpu()["gpus"][0]["node"] == pods.cluster.gpu_node
         assert kernel.lease["gpus"] == [pods.gpu()["gpus"][0]["uuid"]]
         assert pods.call("POST", f"/api/gpu/kernels/{kernel.id}/release").ok
         until(lambda: slots(pods) == [])
@@ -59,11 +60,22 @@ def test_a_lease_is_a_bound_slot_on_the_kernels_node_and_goes_back_when_it_ends(
     until(lambda: pods.pods(names.ROLE_SLOT) == [])
 
 
+def test_a_lease_that_is_given_back_as_soon_as_it_is_there_holds_its_gpu_no_longer(pods: PodGateway) -> None:
+    with pods.kernel("gpu") as kernel:
+        browser = kernel.open()
+        for _ in range(3):
+            assert browser.run(GPU + "1").status == "ok"
+            [slot] = slots(pods)
+            until(lambda: reasons.running(pods.cluster.get("pod", slot["metadata"]["name"], "-n", pods.namespace)))  # noqa: B023
+            assert pods.call("POST", f"/api/gpu/kernels/{kernel.id}/release").ok
+            until(lambda: pods.pods(names.ROLE_SLOT) == [], seconds=SLOT_PATIENCE)  # not only once its whole grace is over
+
+
 def test_a_kernel_that_may_be_anywhere_starts_where_gpus_are(pods: PodGateway) -> None:
     with pods.kernel("anywhere") as one, pods.kernel("anywhere") as two, pods.kernel("anywhere") as three:
         for kernel in (one, two, three):
             assert kernel.open().run("1 + 1").status == "ok"
-        assert {pod["spec"]["nodeName"] for pod in pods.pods(names.ROLE_KERNEL)} == {f"node-{NODE}"}
+        assert {pod["spec"]["nodeName"] for pod in pods.pods(names.ROLE_KERNEL)} == {pods.cluster.gpu_node}
 
 
 def test_two_kernels_share_one_gpu_by_handing_their_slot_over(pods: PodGateway) -> None:
@@ -163,7 +175,32 @@ def test_several_gpus_are_one_slot(one_gpu: DevicePlugin, pods: PodGateway) -> N
         assert slot["spec"]["containers"][0]["resources"]["requests"][pods.resource] == "2"
         assert one.open().run(GPU + "print('one')").out == "one\n"
         until(lambda: [owner(each) for each in slots(pods)] == [one.id])
-        assert both.open().run(GPU + "print(v)").out == "1\n"
+        browser = both.open()
+        assert browser.run(GPU + "print(v)").out == "1\n"
+        assert "other pods" not in json.dumps([message["content"] for message in browser.messages]), "nobody else has any"
+
+
+def test_who_needs_two_gpus_of_which_others_have_one_gets_both_at_once_and_who_needs_one_has_the_other_meanwhile(
+    one_gpu: DevicePlugin, pods: PodGateway
+) -> None:
+    one_gpu.offer(["GPU-0", "GPU-1"])
+    until(lambda: len(pods.gpu()["gpus"]) == 2)
+    pods.cluster.apply(foreign_pod(pods.namespace), namespace=pods.namespace)
+    until(lambda: phase(pods, "foreign") == "Running")
+    with pods.kernel("gpu", KERNEL_GPUS="2") as both, pods.kernel("gpu") as one:
+        browser, other = both.open(), one.open()
+        browser.run("1")
+        other.run("1")
+        waits = browser.begin(GPU + "print('both')")
+        browser.wait(lambda m: m["parent"] == waits and "other pods" in json.dumps(m["content"]))
+        [slot] = slots(pods)
+        assert slot["spec"]["containers"][0]["resources"]["requests"][pods.resource] == "2" and "nodeName" not in slot["spec"]
+        cell = started(other, GPU + "import time; print('on', flush=True); time.sleep(3)")
+        pods.cluster.kubectl("delete", "pod", "foreign", "-n", pods.namespace, "--wait=false")
+        until(lambda: both.lease["phase"] == "WAITING" and one.lease["executing"])
+        assert other.finish(cell).status == "ok"
+        assert browser.finish(waits).out == "both\n"
+        until(lambda: [owner(each) for each in slots(pods)] == [both.id])
 
 
 def test_a_kernel_is_on_the_devices_that_the_kubelet_gave_its_slot(

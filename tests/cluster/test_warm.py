@@ -9,6 +9,7 @@ import pytest
 import requests
 
 from gateway.backends.kubernetes import names
+from gateway.backends.kubernetes.profiles import quantity
 from tests.cluster.cluster import Cluster
 from tests.cluster.rig import PodGateway
 from tests.integration.machine import REPOSITORY, Machine, until
@@ -63,6 +64,23 @@ def test_a_start_claims_a_warm_kernel_which_is_then_like_any_other_and_another_t
         assert kernel.open().run(show).out == """ada "a 'b'\\n" /var\n"""
         assert len(waiting(warm)) == 1, "the next gateway goes on with those that are there"
     until(lambda: {each["metadata"]["name"] for each in warm.pods(names.ROLE_KERNEL)} == waiting(warm))
+
+
+def test_a_warm_kernel_gives_way_to_one_that_finds_no_room_and_comes_back_when_there_is_room(
+    cluster: Cluster, namespace: str, gateway_image: str, pod_machine: Machine
+) -> None:
+    cores = float(quantity(cluster.get("node", cluster.gpu_node)["status"]["allocatable"]["cpu"]))
+    most = {"cpu": f"{int(600 * cores)}m"}
+    gateway = PodGateway(pod_machine, cluster, namespace, warm=1, more={"warm": most, "gpu": most})
+    try:
+        until(lambda: ready(gateway))
+        [pod] = waiting(gateway)
+        with gateway.kernel("gpu") as kernel:
+            assert kernel.open().run("print('there is room')").out == "there is room\n"
+            assert pod not in {each["metadata"]["name"] for each in gateway.pods(names.ROLE_KERNEL)}
+        until(lambda: ready(gateway))
+    finally:
+        gateway.end()
 
 
 # generation; Secret, pod, the Secret's owner; claim, label; Secret, pod, owner of the next; the kernel's end
