@@ -121,6 +121,7 @@ class Backend(ABC):
     # the one where a kernel with so many GPUs starts best, given who else is starting (node, GPUs); None: any
     drained: Set[str] = frozenset()  # nodes on which no kernel is started
     on_freed: Callable[[], None] | None = None  # set by the broker; called when a GPU that others had is to be had
+    on_taken: Callable[[tuple[str, ...]], None] | None = None  # set by the broker; called with GPUs that others take back
     lock_dir: str | None = None  # where this machine's supervisors lock the GPUs that their kernels are on
 
     async def turn(self, spec: Spec, told: Callable[[str], None]) -> None:  # noqa: B027

@@ -118,7 +118,8 @@ class Broker:
                 log.warning("drained, so no kernel starts and no GPU is leased there: %s", ", ".join(sorted(drained)))
             self._take_on(links, [*told, *held, *(events.NodeDrained(node, True) for node in drained)])
             self.backend.on_foreign, self.backend.best_node = self._foreign_waits, partial(best_node, self.book)
-            self.backend.on_freed = lambda: self._do(self._look_at_gpus())
+            self.backend.on_freed, owner = (lambda: self._do(self._look_at_gpus())), self.book.devices.owner
+            self.backend.on_taken = lambda gpus: self._tell(events.ReleaseAsked(owner[gpu].kernel_id) for gpu in gpus if gpu in owner)
             for each in self.beside:
                 await each.start()
             if self._desk is not None:

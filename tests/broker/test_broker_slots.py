@@ -180,6 +180,24 @@ def test_the_slot_of_a_kernel_that_obeys_a_newer_broker_is_left_alone() -> None:
     run(story)
 
 
+def test_a_kernel_leaves_a_gpu_that_others_take_back_at_once_if_it_is_idle_and_else_after_its_cell() -> None:
+    @slots
+    async def story(world: World) -> None:
+        idle, busy = await world.kernel("k1"), await world.kernel("k2", "bob")
+        idle.want()
+        await world.phase(idle, Phase.HOLDING)
+        await world.executing(busy)
+        assert world.backend.on_taken is not None
+        world.backend.on_taken(("GPU-0", "GPU-1", "GPU-2"))
+        await world.phase(idle, Phase.PARKED)
+        assert busy.orders[-1]["do"] == "grant", "a cell that runs is never cut short"
+        busy.idle()
+        await world.phase(busy, Phase.PARKED)
+        await world.until(lambda: world.backend.slots == {})
+
+    run(story, gpu("GPU-0"), gpu("GPU-1"))
+
+
 def test_a_kernel_that_ends_while_its_gpu_is_on_its_way_leaves_nothing() -> None:
     @slots
     async def story(world: World) -> None:

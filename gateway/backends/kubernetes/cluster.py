@@ -242,7 +242,8 @@ class KubernetesCluster(Backend):
             api = await KubeApi.connect(self._settings.context or None, self._settings.kubeconfig or None)
             watch = Reflector(api, PODS, self._site.namespace, names.selector(self._site.gateway), on_event=self._pods.told)
             self._pods.cache = watch.cache
-            slots = Slots(api, self._pods, self._site, self.profiles, self._simulated, self._freed)
+            slots = Slots(api, self._pods, self._site, self.profiles, self._simulated, self._freed, self._taken)
+            self._pods.listener = slots.heard
             try:
                 watch.start()
                 await asyncio.wait_for(watch.synced.wait(), self._settings.connect_timeout)
@@ -264,6 +265,10 @@ class KubernetesCluster(Backend):
     def _pressed(self, pods: tuple[Foreign, ...]) -> None:
         if self.on_foreign is not None:
             self.on_foreign(pods)
+
+    def _taken(self, units: tuple[str, ...]) -> None:
+        if self.on_taken is not None:
+            self.on_taken(units)
 
     def _freed(self) -> None:
         if self.on_freed is not None:

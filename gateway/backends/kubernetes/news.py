@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from . import names
@@ -15,10 +16,13 @@ class Pods:
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
         self.cache: dict[tuple[str, str], dict[str, Any]] = {}
+        self.listener: Callable[[str, Pod], None] | None = None  # told of each change of a pod: its kind, and the pod
         self._waiting: list[asyncio.Future[None]] = []
 
-    def told(self, *event: object) -> None:
+    def told(self, *event: Any) -> None:
         """The watch's callback."""
+        if event and self.listener is not None:
+            self.listener(event[0], event[1])
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             if not each.done():

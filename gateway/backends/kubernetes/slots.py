@@ -41,12 +41,14 @@ _PRODUCT, _MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # labels 
 
 class Slots:
     """Of one gateway. ``simulated``: devices are, so that none has to be reported. ``freed`` is called when a unit that others had is
-    to be had."""
+    to be had, ``taken`` with the units of a slot that others end: a node that is emptied, a pod of higher priority, somebody's hand."""
 
     def __init__(
-        self, api: KubeApi, pods: Pods, site: Site, profiles: Mapping[str, Profile], simulated: bool, freed: Callable[[], None]
+        self, api: KubeApi, pods: Pods, site: Site, profiles: Mapping[str, Profile], simulated: bool, freed: Callable[[], None],
+        taken: Callable[[tuple[str, ...]], None],
     ) -> None:  # fmt: skip
-        self._freed = freed
+        self._freed, self._taken_back = freed, taken
+        self._told: set[str] = set()  # uids of slots that others end, as the broker has been told
         self._api, self._pods, self._site, self._profiles, self._simulated = api, pods, site, profiles, simulated
         self._resources = sorted({each.gpu_resource for each in profiles.values() if each.gpu_resource and not each.for_life})
         self._nodes: Reflector | None = None
@@ -123,6 +125,17 @@ class Slots:
             raise self._not_now(units, f"the cluster, which doesn't answer: {exc}") from exc
         finally:
             self._busy.discard(name)
+
+    def heard(self, kind: str, pod: Pod) -> None:
+        """A pod has changed. A slot stays as long as somebody is on its GPUs, but no longer than its grace: its kernel has to leave."""
+        uid = pod["metadata"]["uid"]
+        if pod["metadata"].get("labels", {}).get(names.ROLE) != names.ROLE_SLOT or uid in self._ending:
+            return
+        if (kind == "DELETED" or not _lives(pod)) and uid not in self._told and uid not in self._scouts:
+            self._told.add(uid)
+            self._taken_back(tuple(_units(pod)))
+        if kind == "DELETED":
+            self._told.discard(uid)
 
     def settle(self, leases: Mapping[str, tuple[str, ...]], known: Set[str], waiting: Set[str]) -> None:
         """``leases``: the units of each kernel now. Slots that are nobody's lease as it is are ended, but for those that wait for what

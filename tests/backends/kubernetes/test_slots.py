@@ -31,8 +31,9 @@ class World:
     def __init__(self, gpus: int, foreign: int = 0) -> None:
         self.pods = Pods("kernels")
         self.gpus, self.foreign, self.freed = gpus, foreign, 0
+        self.taken_back: list[tuple[str, ...]] = []
         self._numbers = itertools.count(1)
-        self.slots = Slots(self, self.pods, Site("gw", "kernels", "code"), PROFILES, True, self._freed)  # type: ignore[arg-type]
+        self.slots = Slots(self, self.pods, Site("gw", "kernels", "code"), PROFILES, True, self._freed, self.taken_back.append)  # type: ignore[arg-type]
         node = {"metadata": {"name": "node"}, "status": {"allocatable": {GPU: str(gpus)}}, "spec": {}}
         self.slots._nodes = SimpleNamespace(cache={("", "node"): node})  # type: ignore[assignment]
         self.leases: dict[str, tuple[str, ...]] = {}
@@ -196,6 +197,24 @@ def test_meanwhile_who_needs_one_has_it_and_what_others_leave_is_still_noticed()
         del world.leases["b"]
         assert await world.grant("a", 0, 1) == [*units(0, 1)]
         assert (world.bound, world.waiting) == ([[*units(0, 1)]], [])
+
+    run(story())
+
+
+def test_of_a_slot_that_others_end_the_kernel_is_told_once_and_of_one_that_was_given_back_never() -> None:
+    async def story() -> None:
+        world = World(2)
+        for kernel, number in (("a", 0), ("b", 1)):
+            await world.grant(kernel, number)
+        [first, second] = sorted(world.pods.of(names.ROLE_SLOT), key=lambda pod: str(pod["metadata"]["annotations"][UNITS]))
+        first["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        for kind in ("MODIFIED", "MODIFIED", "DELETED"):
+            world.slots.heard(kind, first)
+        assert world.taken_back == [units(0)]
+        world.release("b")
+        for kind in ("MODIFIED", "DELETED"):
+            world.slots.heard(kind, second)
+        assert world.taken_back == [units(0)]
 
     run(story())
 
