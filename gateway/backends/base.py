@@ -164,9 +164,12 @@ class Backend(ABC):
         Raises ``GpusTaken`` where others have some of them."""
         return list(gpus)
 
-    def settle(self, leases: Mapping[str, tuple[str, ...]], known: Set[str], waiting: Set[str]) -> None:  # noqa: B027
-        """``leases``: the GPUs that each kernel has now; ``known`` as in ``claim``; ``waiting``: nodes on which kernels wait for one.
-        Called by the broker after each decision; what nobody has any more is given back."""
+    def settle(  # noqa: B027
+        self, leases: Mapping[str, tuple[str, ...]], known: Set[str], waiting: Set[str], homes: Mapping[str, tuple[str, ...]]
+    ) -> None:  # fmt: skip
+        """``leases``: the GPUs that each kernel has now; ``known`` as in ``claim``; ``waiting``: nodes on which kernels wait for one;
+        ``homes``: GPUs to which the state of parked kernels must come back. Called by the broker after each decision; what nobody has
+        or must have again is given back."""
 
     def drain(self, nodes: Set[str]) -> None:
         """From now on no kernel is started on exactly these nodes. Called by the broker for an administrator; where ``places`` are, it

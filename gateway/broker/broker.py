@@ -27,8 +27,9 @@ from ..leases.events import Command, Deny, Event, Grant, Park, Place
 from ..leases.placement import best_node
 from ..leases.refusal import NO_GPU
 from ..protocol.errors import ElasticError, ExecutingError, ImpossibleRequest, LeaseError, StaleOrderError, SupervisorLost
-from ..protocol.model import GPU_IN_USE, KernelState, Phase, Rung
+from ..protocol.model import GPU_IN_USE, KernelState, Rung
 from ..settings import ElasticGateway, Leases, SimulatedGpu
+from . import accounts
 from .adoption import Adoption
 from .audience import Audience
 from .context import end_context, new_context
@@ -435,9 +436,8 @@ class Broker:
     def _settle(self) -> None:
         if self.backend.direct:  # nothing is accounted for elsewhere, and this is asked with each word of each kernel
             return
-        records = self.book.kernels.values()
-        leases = {record.kernel_id: record.gpus for record in records if record.gpus and record.kernel_id not in self._foreigners.names}
-        self.backend.settle(leases, self._obeying(), {record.node for record in records if record.phase is Phase.WAITING})
+        held = accounts.leases(self.book, self._foreigners.names)
+        self.backend.settle(held, self._obeying(), accounts.waiting(self.book), accounts.homes(self.book))
 
     def _obeying(self) -> set[str]:
         """The known kernels without those that obey a newer broker: what they have is not ours to give back."""

@@ -180,6 +180,21 @@ def test_the_slot_of_a_kernel_that_obeys_a_newer_broker_is_left_alone() -> None:
     run(story)
 
 
+def test_the_place_where_gpus_are_counted_is_told_which_of_them_a_parked_state_must_have_again() -> None:
+    @slots
+    async def story(world: World) -> None:
+        one, two = await world.kernel("k1"), await world.kernel("k2", "bob")
+        for kernel, rung in ((one, "same-gpu"), (two, "anywhere")):
+            kernel.tell(rung=rung)
+            kernel.want()
+            await world.phase(kernel, Phase.HOLDING)
+            await world.broker.release(kernel.kernel_id)
+            await world.phase(kernel, Phase.PARKED)
+        assert world.backend.homes == {"k1": ("GPU-0",)}
+
+    run(story)
+
+
 def test_a_kernel_leaves_a_gpu_that_others_take_back_at_once_if_it_is_idle_and_else_after_its_cell() -> None:
     @slots
     async def story(world: World) -> None:

@@ -58,8 +58,10 @@ class FakeBackend(Backend):
         self.slots[gpus] = supervisor.kernel_id
         return [f"real-{uuid}" for uuid in gpus]
 
-    def settle(self, leases: Mapping[str, tuple[str, ...]], known: Set[str], waiting: Set[str]) -> None:
-        self.waiting = waiting
+    def settle(
+        self, leases: Mapping[str, tuple[str, ...]], known: Set[str], waiting: Set[str], homes: Mapping[str, tuple[str, ...]]
+    ) -> None:  # fmt: skip
+        self.waiting, self.homes = waiting, homes
         self.slots = {gpus: kernel for gpus, kernel in self.slots.items() if gpus in leases.values() or kernel not in known}
 
     def unclaim(self) -> None:

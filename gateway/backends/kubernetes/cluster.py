@@ -173,9 +173,11 @@ class KubernetesCluster(Backend):
     async def acquire(self, supervisor: Any, gpus: tuple[str, ...]) -> list[str]:
         return await self._slots.acquire(supervisor, gpus)
 
-    def settle(self, leases: Mapping[str, tuple[str, ...]], known: Set[str], waiting: Set[str]) -> None:
+    def settle(
+        self, leases: Mapping[str, tuple[str, ...]], known: Set[str], waiting: Set[str], homes: Mapping[str, tuple[str, ...]]
+    ) -> None:  # fmt: skip
         if self._api is not None:
-            self._slots.settle(leases, known, waiting)
+            self._slots.settle(leases, known, waiting, homes)
 
     def keep_warm(self, specs: Iterable[Spec]) -> None:
         wanted = [(spec, self._profile(spec)) for spec in specs]

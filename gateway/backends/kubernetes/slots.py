@@ -137,15 +137,25 @@ class Slots:
         if kind == "DELETED":
             self._told.discard(uid)
 
-    def settle(self, leases: Mapping[str, tuple[str, ...]], known: Set[str], waiting: Set[str]) -> None:
+    def settle(
+        self, leases: Mapping[str, tuple[str, ...]], known: Set[str], waiting: Set[str], homes: Mapping[str, tuple[str, ...]]
+    ) -> None:  # fmt: skip
         """``leases``: the units of each kernel now. Slots that are nobody's lease as it is are ended, but for those that wait for what
-        others have while a kernel of their node does (``waiting``)."""
+        others have while a kernel of their node does (``waiting``), and those whose devices parked kernels need again (``homes``):
+        another slot of their units might get others."""
         wanted, leased = {slot_name(units) for units in leases.values()}, {unit for units in leases.values() for unit in units}
+        at_home: dict[str, list[str]] = {}
+        for kernel_id, units in homes.items():
+            if self._of_node(units[0]) > len(units):
+                at_home.setdefault(slot_name(units), []).append(kernel_id)
         for pod in self._pods.of(names.ROLE_SLOT):
             name, uid, units = pod["metadata"]["name"], pod["metadata"]["uid"], _units(pod)
             if name in self._busy or uid in self._ending or pod["metadata"].get("deletionTimestamp"):
                 continue
             if name in wanted or self._kernel_out_of_reach(pod, known):
+                continue
+            if name in at_home and leased.isdisjoint(units):
+                self._keep(pod, at_home[name])
                 continue
             scout = self._scouts.get(uid)
             if scout is not None and any(_split(unit)[0] in waiting for unit in units):
@@ -165,6 +175,33 @@ class Slots:
         return ""
 
     # inside
+
+    def _keep(self, pod: Pod, kernels: list[str]) -> None:
+        """A slot goes with its last kernel: if that needs it no more, it is to go with one that does."""
+        labels = {names.slug(kernel_id, 63) for kernel_id in kernels}
+        heirs = [
+            each for each in self._pods.of(names.ROLE_KERNEL) if each["metadata"]["labels"].get(names.KERNEL) in labels and _lives(each)
+        ]
+        if pod["metadata"]["labels"].get(names.KERNEL) not in labels and heirs:
+            self._do(self._give(pod["metadata"]["name"], pod["metadata"]["uid"], heirs[0]))
+
+    async def _give(self, name: str, uid: str, kernel: Pod) -> None:
+        labels = {label: kernel["metadata"]["labels"].get(label) for label in (names.KERNEL, names.USER)}
+        owner = manifests.owner_reference({"name": kernel["metadata"]["name"], "uid": kernel["metadata"]["uid"]})
+        self._busy.add(name)
+        try:
+            change = {"metadata": {"uid": uid, "labels": labels, "ownerReferences": [owner]}}
+            await self._api.patch(PODS, self._site.namespace, name, change)
+        except ElasticError as exc:
+            log.warning("the slot %s can't be given to another kernel: %s", name, exc)
+        finally:
+            self._busy.discard(name)
+
+    def _of_node(self, unit: str) -> int:
+        """How many units of its kind its node has."""
+        node, resource, _ = _split(unit)
+        found = self._nodes.cache.get(("", node)) if self._nodes is not None else None
+        return 0 if found is None else allocatable(found, resource)
 
     async def _handed_over(self, name: str, supervisor: PodSupervisor) -> Pod | None:
         """A living slot of these units that the scheduler has bound, now of this kernel; None where there is none."""
@@ -257,9 +294,7 @@ class Slots:
             return list(units)
         if uid in self._devices:
             return self._devices[uid]
-        node, resource, _ = _split(units[0])
-        of_node = self._nodes.cache.get(("", node)) if self._nodes is not None else None
-        if of_node is not None and allocatable(of_node, resource) == len(units):
+        if self._of_node(units[0]) == len(units):
             return [str(number) for number in range(len(units))]
         while True:
             now = self._pods.get(name)

@@ -38,8 +38,17 @@ class World:
         self.slots._nodes = SimpleNamespace(cache={("", "node"): node})  # type: ignore[assignment]
         self.leases: dict[str, tuple[str, ...]] = {}
         self.waits: set[str] = set()  # kernels that do
+        self.homes: dict[str, tuple[str, ...]] = {}
 
     # what a test says and asks
+
+    def kernel(self, name: str) -> None:
+        """Its pod is there."""
+        labels = names.labels("gw", names.ROLE_KERNEL, name, "ada")
+        self.pods.cache["kernels", f"pod-{name}"] = {
+            "metadata": {"name": f"pod-{name}", "uid": f"uid-{name}", "labels": labels}, "spec": {"nodeName": "node"},
+            "status": {"phase": "Running"},
+        }  # fmt: skip
 
     async def grant(self, kernel: str, *numbers: int) -> list[str]:
         """As the broker does: the book has decided, what nobody has goes back, and the kernel's slot is asked for."""
@@ -61,7 +70,7 @@ class World:
         self.settle()
 
     def settle(self) -> None:
-        self.slots.settle(self.leases, {"a", "b", "c"}, {"node"} if self.waits else set())
+        self.slots.settle(self.leases, {"a", "b", "c"}, {"node"} if self.waits else set(), self.homes)
 
     def others_have(self, count: int) -> None:
         self.foreign = count
@@ -99,7 +108,8 @@ class World:
 
     async def patch(self, kind: Any, namespace: str, name: str, change: Any) -> Pod:
         pod = self.pods.cache[namespace, name]
-        pod["metadata"] |= change["metadata"]
+        labels = pod["metadata"]["labels"] | change["metadata"].get("labels", {})
+        pod["metadata"] |= change["metadata"] | {"labels": labels}
         return copy.deepcopy(pod)
 
     async def delete(self, kind: Any, namespace: str, name: str, *, uid: str, grace: int) -> None:
@@ -197,6 +207,42 @@ def test_meanwhile_who_needs_one_has_it_and_what_others_leave_is_still_noticed()
         del world.leases["b"]
         assert await world.grant("a", 0, 1) == [*units(0, 1)]
         assert (world.bound, world.waiting) == ([[*units(0, 1)]], [])
+
+    run(story())
+
+
+def test_the_slot_to_whose_device_a_parked_state_must_come_back_is_kept_and_lent_and_goes_with_who_needs_it() -> None:
+    async def story() -> None:
+        world = World(2)
+        world.kernel("a")
+        world.kernel("b")
+        await world.grant("a", 0)
+        [slot] = world.pods.of(names.ROLE_SLOT)
+        uid = slot["metadata"]["uid"]
+        world.homes["a"] = units(0)
+        world.release("a")
+        assert world.bound == [[*units(0)]], "a's state can go nowhere else"
+        await world.grant("b", 0)
+        world.homes["b"] = units(0)
+        world.release("b")
+        assert (slot["metadata"]["uid"], slot["metadata"]["labels"][names.KERNEL]) == (uid, "b"), "lent, not made anew"
+        del world.homes["b"]
+        world.settle()
+        await so(lambda: slot["metadata"]["ownerReferences"][0]["name"] == "pod-a")
+        del world.homes["a"]
+        world.settle()
+        await so(lambda: world.bound == [])
+
+    run(story())
+
+
+def test_where_a_slot_has_all_of_its_node_none_is_kept() -> None:
+    async def story() -> None:
+        world = World(1)
+        await world.grant("a", 0)
+        world.homes["a"] = units(0)
+        world.release("a")
+        await so(lambda: world.bound == [])
 
     run(story())
 
