@@ -105,8 +105,14 @@ def _pids() -> Iterator[int]:
 
 def _bears(identity: Identity, name: bytes) -> Optional[bytes]:
     """The value of a variable in the environment that a process was started with; None: it has no such."""
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - identity[1] / os.sysconf("SC_CLK_TCK")
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - identity[1] / _ticks()
     return _bears_for_good(identity, name) if age > SETTLED else _variable(identity, name)
+
+
+@lru_cache(maxsize=1)
+def _ticks() -> int:
+    """Of a second."""
+    return os.sysconf("SC_CLK_TCK")
 
 
 def _variable(identity: Identity, name: bytes) -> Optional[bytes]:
@@ -131,7 +137,15 @@ def _over(fields: list[bytes]) -> bool:
 
 def _read(pid: int, name: str) -> bytes:
     try:
-        with open(f"/proc/{pid}/{name}", "rb", buffering=1 << 16) as file:
-            return file.read()
+        fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)  # all processes of the machine are read, so what a file object costs counts
     except OSError:
         return b""
+    try:
+        chunks = []
+        while chunk := os.read(fd, 1 << 16):
+            chunks.append(chunk)
+        return b"".join(chunks)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
