@@ -80,7 +80,7 @@ def test_pods_of_others_are_read_only_where_they_count(render: Render, foreign: 
 def test_none_means_the_settings_none_and_further_settings_are_passed_through(render: Render) -> None:
     values = {"leases": {"idle_timeout": "none", "min_hold": 2.5}, "config": {"KubernetesBackend": {"launch_timeout": 300}}}
     found = config(render({**values, "simulatedGpus": 0}))
-    assert found["Leases"] == {"idle_timeout": None, "min_hold": 2.5}
+    assert found["Leases"] == {"idle_timeout": None, "min_hold": 2.5, "policy_file": "/etc/elastic-gateway/policy/policy.yaml"}
     assert found["KubernetesBackend"]["launch_timeout"] == 300
     assert found["KubernetesBackend"]["namespace"] == "here"
     assert found["ElasticGateway"]["simulated_gpus"] == 0
@@ -107,3 +107,19 @@ def test_every_option_renders(render: Render) -> None:
     assert text.count("path: /jupyter/api,") == 3
     assert config(text)["SessionManager"]["database_filepath"].startswith("/var/lib/elastic-gateway/")
     assert config(text)["ServerApp"]["base_url"] == "/jupyter/"
+
+
+def test_rules_for_some_are_a_config_map_of_their_own_whose_change_restarts_nothing(render: Render) -> None:
+    plain, ruled = render(), render({"policy": {"users": {"ana": {"idle_timeout": 5}}}})
+    told = ruled.partition("policy.yaml: |\n")[2].partition("\n---")[0]
+    assert told.split() == ["users:", "ana:", "idle_timeout:", "5"]
+    assert "mountPath: /etc/elastic-gateway/policy, readOnly: true" in ruled
+    checksums = [re.findall(r"checksum/config: (\w+)", text) for text in (plain, ruled)]
+    assert checksums[0] == checksums[1] != []
+
+
+def test_users_of_their_own_come_from_a_secret_that_is_mounted_and_never_copied(render: Render) -> None:
+    text = render({"users": {"existingSecret": "mine"}})
+    assert config(text)["ElasticIdentityProvider"] == {"users_file": "/etc/elastic-gateway/users/users.yaml"}
+    assert "secretName: mine" in text
+    assert "ElasticIdentityProvider" not in config(render())

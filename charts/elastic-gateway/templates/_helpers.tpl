@@ -109,6 +109,9 @@ elastic.jupyter.org/gateway: {{ include "eg.gatewayName" . }}
 {{- $_ := set $gateway "simulated_gpus" .Values.simulatedGpus -}}
 {{- end -}}
 {{- $ours := dict "ElasticGateway" $gateway "KubernetesBackend" $backend "Leases" $leases "KernelSpecManager" (dict "allowed_kernelspecs" (keys .Values.kernelspecs | sortAlpha) "ensure_native_kernel" false) -}}
+{{- if .Values.users.existingSecret -}}
+{{- $_ := set $ours "ElasticIdentityProvider" (dict "users_file" "/etc/elastic-gateway/users/users.yaml") -}}
+{{- end -}}
 {{- if .Values.persistence.enabled -}}
 {{- $_ := set $ours "SessionManager" (dict "database_filepath" "/var/lib/elastic-gateway/sessions.db") -}}
 {{- $_ := set $ours "Usage" (dict "database" "/var/lib/elastic-gateway/usage.db") -}}
