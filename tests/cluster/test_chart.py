@@ -40,6 +40,7 @@ def test_an_upgrade_and_a_rollback_lose_no_kernel(release: Release) -> None:
 @pytest.mark.usefixtures("one_gpu")
 def test_a_rollout_loses_nothing_of_a_cell_that_runs_meanwhile_and_its_slot_stays(release: Release) -> None:
     with release.kernel("gpu") as kernel:
+        kernel.open().run("1")
         browser = kernel.open(protocol=ws.ELASTIC)
         cell = browser.begin("%%gpu\nimport time\nfor i in range(100): print(i, flush=True); time.sleep(.2)")
         browser.wait(lambda m: m["parent"] == cell and m["type"] == "stream")

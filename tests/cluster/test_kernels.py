@@ -145,6 +145,22 @@ def test_a_pod_that_is_deleted_in_the_cluster_is_told_in_the_notebook(pods: PodG
         assert browser.run("print('again')").out == "again\n"
 
 
+def test_a_pod_that_is_evicted_is_told_in_the_notebook_in_the_clusters_words(pods: PodGateway) -> None:
+    with pods.kernel("default") as kernel:
+        browser = kernel.open()
+        browser.run("1")
+        cell = browser.begin("import time; time.sleep(600)")
+        browser.wait(lambda m: m["parent"] == cell and m["type"] == "execute_input")
+        name = names.kernel_pod(kernel.id)
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": pods.namespace}}
+        address = f"/api/v1/namespaces/{pods.namespace}/pods/{name}/eviction"
+        pods.cluster.kubectl("create", "--raw", address, "-f", "-", stdin=json.dumps(eviction))
+        assert browser.finish(cell).status == "error"
+        until(lambda: kernel.state == "dead" and "evict" in kernel.call("GET").json()["reason"])
+        assert kernel.call("POST", "/restart").status_code == 200
+        assert browser.run("print('again')").out == "again\n"
+
+
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 def test_a_kernel_whose_pod_waits_for_room_or_its_image_outlives_its_gateway(pods: PodGateway, signum: int) -> None:
     kernel = pods.kernel("huge")

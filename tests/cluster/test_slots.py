@@ -71,6 +71,19 @@ def test_a_lease_that_is_given_back_as_soon_as_it_is_there_holds_its_gpu_no_long
             until(lambda: pods.pods(names.ROLE_SLOT) == [], seconds=SLOT_PATIENCE)  # not only once its whole grace is over
 
 
+def test_a_slot_that_is_taken_from_its_kernel_frees_the_gpu_once_the_cell_is_over(pods: PodGateway) -> None:
+    with pods.kernel("gpu") as kernel:
+        browser = kernel.open()
+        cell = started(browser, GPU + "import time; v = 1; print('on', flush=True); time.sleep(3)")
+        [slot] = slots(pods)
+        pods.cluster.kubectl("delete", "pod", slot["metadata"]["name"], "-n", pods.namespace, "--wait=false")
+        assert browser.finish(cell).status == "ok"
+        until(lambda: kernel.lease["phase"] == "PARKED" and pods.pods(names.ROLE_SLOT) == [])
+        assert browser.run(GPU + "print(v)").out == "1\n"
+        [other] = slots(pods)
+        assert other["metadata"]["uid"] != slot["metadata"]["uid"]
+
+
 def test_a_kernel_that_may_be_anywhere_starts_where_gpus_are(pods: PodGateway) -> None:
     with pods.kernel("anywhere") as one, pods.kernel("anywhere") as two, pods.kernel("anywhere") as three:
         for kernel in (one, two, three):
@@ -207,14 +220,15 @@ def test_a_kernel_is_on_the_devices_that_the_kubelet_gave_its_slot(
     one_gpu: DevicePlugin, cluster: Cluster, namespace: str, gateway_image: str, pod_machine: Machine
 ) -> None:
     visible = GPU + "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    given = one_gpu.given
     one_gpu.offer(["GPU-a", "GPU-b", "GPU-c"])
     gateway = PodGateway(pod_machine, cluster, namespace, simulated=None)
     try:
         until(lambda: len(gateway.gpu()["gpus"]) == 3)
         with gateway.kernel("gpu", KERNEL_GPUS="2") as two, gateway.kernel("gpu") as one:
-            assert set(two.open().run(visible).out.strip().split(",")) == set(one_gpu.given[0])
-            assert [one.open().run(visible).out.strip()] == one_gpu.given[1]
-            assert not set(one_gpu.given[0]) & set(one_gpu.given[1])
+            assert set(two.open().run(visible).out.strip().split(",")) == set(given[0])
+            assert [one.open().run(visible).out.strip()] == given[1]
+            assert not set(given[0]) & set(given[1])
     finally:
         gateway.end()
 
