@@ -27,6 +27,7 @@ from traitlets.config.loader import ArgumentError
 
 from .. import __version__
 from ..broker.broker import Broker
+from ..enterprise import environment as enterprise
 from ..protocol.errors import ElasticError, cause
 from ..provisioner import ElasticProvisioner
 from ..settings import Bursts, ElasticGateway, KubernetesBackend, Leases, LocalBackend, SimulatedGpu, StrictConfigFiles, Usage
@@ -38,6 +39,7 @@ from .connection import ElasticWebsocketConnection
 from .contents import NoContents
 from .kernel import ElasticKernelManager
 from .kernels import ElasticMappingKernelManager
+from .kernelspecs import ElasticKernelSpecManager
 from .restarter import ElasticRestarter
 from .sessions import ElasticSessionManager
 
@@ -86,6 +88,7 @@ class ElasticGatewayApp(StrictConfigFiles, ServerApp):
     classes = [*OURS, *(cls for cls in ServerApp.classes if "Gateway" not in cls.__name__ and "Contents" not in cls.__name__)]
 
     broker: Broker | None = None
+    _of_environment: list[str]  # what is to be told of Enterprise Gateway's variables
 
     # defaults that differ from a notebook server's
 
@@ -96,6 +99,10 @@ class ElasticGatewayApp(StrictConfigFiles, ServerApp):
     @default("session_manager_class")
     def _sessions(self) -> type:
         return ElasticSessionManager
+
+    @default("kernel_spec_manager_class")
+    def _kernelspecs(self) -> type:
+        return ElasticKernelSpecManager
 
     @default("contents_manager_class")
     def _contents(self) -> type:
@@ -139,6 +146,15 @@ class ElasticGatewayApp(StrictConfigFiles, ServerApp):
     def initialize(self, argv: list[str] | None = None, find_extensions: bool = False, **kwargs: Any) -> None:
         super().initialize(argv, find_extensions=find_extensions, **kwargs)
 
+    def load_config_file(self, suppress_errors: bool = True) -> None:
+        """Enterprise Gateway's variables come first: files, and the command line again after them, count more."""
+        try:
+            settings, self._of_environment = enterprise.translate(os.environ)
+        except ElasticError as exc:
+            self._stop_here(exc)
+        self.update_config(Config(settings))
+        super().load_config_file(suppress_errors)
+
     def _create_loader(self, *args: Any, **kwargs: Any) -> Any:
         """Options that nobody knows are errors as well; stock programs go on without them."""
         loader = super()._create_loader(*args, **kwargs)
@@ -155,6 +171,8 @@ class ElasticGatewayApp(StrictConfigFiles, ServerApp):
         rooms = logging.getLogger("gateway")  # what broker and backends say belongs into our log
         rooms.parent = self.log
         rooms.setLevel(self.log.level)
+        for told in self._of_environment:
+            self.log.warning(told)
         try:
             typed = self.cli_config or Config()
             for warning in strict.check(self.config, self._classes_inc_parents(), OURS, typed):

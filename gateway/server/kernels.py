@@ -51,6 +51,16 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         none may start.""",
     ).tag(config=True)
 
+    allowed_users = List(
+        Unicode(),
+        help="Names of the users (KERNEL_USERNAME) who may start kernels. []: everybody whom the gateway lets in, the default.",
+    ).tag(config=True)
+
+    denied_users = List(
+        Unicode(),
+        help="Names of users (KERNEL_USERNAME) who may not start kernels, allowed or not. []: none, the default.",
+    ).tag(config=True)
+
     elastic_broker: Broker | None = None
     session_envs = frozenset({"JPY_SESSION_NAME"})  # the notebook's path, which those who wait for its GPU are shown
     kernel_manager_class: Any
@@ -306,6 +316,11 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
             raise ElasticError(f"There is no kernel named {name!r} here. There are: {known}.", reason="no_such_kernelspec") from None
 
     def _check_limits(self, user: str) -> None:
+        if user in self.denied_users or (self.allowed_users and user not in self.allowed_users):
+            raise ElasticError(
+                f"{user or 'Nobody by name'} may start no kernel here (allowed_users, denied_users): ask whoever runs this gateway.",
+                reason="forbidden",
+            )
         if self.max_kernels is not None and len(self._kernels) >= self.max_kernels:
             raise ElasticError(
                 f"This gateway has its {self.max_kernels} kernels already (max_kernels, those that start included): end one first.",

@@ -189,12 +189,6 @@ def test_kernelspecs_are_listed_with_their_gpus_and_profile(cli, fake):
     assert json.loads(cli("kernelspecs", "--json")[1])["default"] == "a100"
 
 
-def test_kernelspecs_of_an_enterprise_gateway_can_not_be_imported_yet_and_that_is_said(cli, fake):
-    status, _, err = cli("kernelspecs", "import", "folder")
-    assert status == 2
-    assert "not in this version" in err
-
-
 def test_a_node_is_drained_and_put_back(cli, fake):
     status, out, _ = cli("drain", "local")
     assert status == 0

@@ -1,0 +1,120 @@
+"""Kernelspecs of an Enterprise Gateway: what becomes of each kind, and what its owner is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.kernelspec import NoSuchKernel
+
+from gateway.cli import main
+from gateway.enterprise.kernelspecs import profile_name, translate
+from gateway.server.kernelspecs import ElasticKernelSpecManager
+
+LAUNCHER = [
+    "python", "/usr/local/share/jupyter/kernels/python_kubernetes/scripts/launch_kubernetes.py",
+    "--RemoteProcessProxy.kernel-id", "{kernel_id}", "--RemoteProcessProxy.port-range", "{port_range}",
+    "--RemoteProcessProxy.response-address", "{response_address}", "--RemoteProcessProxy.public-key", "{public_key}",
+]  # fmt: skip
+
+
+def theirs(
+    language: str = "python", kind: str = "k8s.KubernetesProcessProxy", argv: list[str] | None = None, **config: Any
+) -> dict[str, Any]:
+    stanza = {"class_name": f"enterprise_gateway.services.processproxies.{kind}", "config": config}
+    return {
+        "language": language, "display_name": f"{language} on Kubernetes", "env": {}, "argv": argv or LAUNCHER,
+        "metadata": {"process_proxy": stanza, "debugger": True},
+    }  # fmt: skip
+
+
+def folder(root: Path, name: str, spec: dict[str, Any]) -> Path:
+    (root / name / "scripts").mkdir(parents=True)
+    (root / name / "kernel.json").write_text(json.dumps(spec))
+    (root / name / "logo-64x64.png").write_bytes(b"logo")
+    (root / name / "scripts/launch_kubernetes.py").write_text("")
+    return root / name
+
+
+def test_a_python_kernel_in_a_pod_becomes_a_kernel_of_a_profile() -> None:
+    made = translate(theirs(image_name="elyra/kernel-py:3.2.3"), "kernel-py")
+    assert made.spec == {
+        "language": "python", "display_name": "python on Kubernetes", "env": {},
+        "argv": ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}", "--ext=gateway.magics"],
+        "metadata": {
+            "debugger": True, "supported_encryption": "curve",
+            "kernel_provisioner": {"provisioner_name": "elastic-provisioner", "config": {"profile": "kernel-py"}},
+        },
+    }  # fmt: skip
+    assert (made.image, made.told) == ("elyra/kernel-py:3.2.3", [])
+
+
+def test_r_has_a_kernel_of_its_own_and_what_starts_by_a_connection_file_stays_as_it_is() -> None:
+    assert translate(theirs("R")).spec["argv"][-1] == "{connection_file}"  # type: ignore[index]
+    for argv in (["xcpp", "-f", "{connection_file}"], ["bash", "-c", "exec thing {connection_file}"]):
+        assert translate(theirs("C++", "processproxy.LocalProcessProxy", argv)).spec["argv"] == argv  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        theirs(kind="yarn.YarnClusterProcessProxy"), theirs(kind="conductor.ConductorClusterProcessProxy"),
+        theirs(kind="crd.CustomResourceProcessProxy", argv=["bash", "/opt/spark/run.sh"]), theirs("scala"),
+    ],
+    ids=["yarn", "conductor", "spark", "scala"],
+)  # fmt: skip
+def test_what_can_t_run_here_is_told_and_not_made(spec: dict[str, Any]) -> None:
+    made = translate(spec)
+    assert made.spec is None
+    assert made.told
+
+
+def test_what_a_stanza_says_besides_is_told() -> None:
+    told = "; ".join(translate(theirs(authorized_users="bob", namespace="x")).told)
+    assert "allowed_users" in told
+    assert "namespace of its process_proxy does nothing here" in told
+
+
+def test_images_of_any_spelling_give_a_profile_a_name() -> None:
+    images = ["elyra/kernel-py:3.2.3", "host:5000/a/Kernel_TF.gpu@sha256:00", "kernel", "___"]
+    assert [profile_name(image) for image in images] == ["kernel-py", "kernel-tf-gpu", "kernel", "imported"]
+
+
+def test_the_gateway_reads_theirs_as_ours_and_leaves_out_what_can_t_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder(tmp_path, "python_kubernetes", theirs(image_name="elyra/kernel-py:3.2.3"))
+    folder(tmp_path, "spark_python", theirs(kind="yarn.YarnClusterProcessProxy"))
+    manager = ElasticKernelSpecManager(kernel_dirs=[str(tmp_path)], ensure_native_kernel=False)
+    assert set(manager.get_all_specs()) == {"python_kubernetes"}
+    assert manager.get_kernel_spec("python_kubernetes").argv[1:3] == ["-m", "ipykernel_launcher"]
+    with pytest.raises(NoSuchKernel):
+        manager.get_kernel_spec("spark_python")
+    assert caplog.text.count("isn't offered") == 1
+
+
+def test_an_import_shows_what_it_makes_and_writes_it_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, to = tmp_path / "theirs", tmp_path / "ours"
+    folder(source, "python_kubernetes", theirs(image_name="elyra/kernel-py:3.2.3"))
+    folder(source, "scala", theirs("scala"))
+    folder(source, "plain", {"argv": ["x", "{connection_file}"], "display_name": "plain", "language": "x"})
+    assert main(["kernelspecs", "import", str(source)]) == 1
+    assert not to.exists()
+    shown = capsys.readouterr().out
+    assert '"kernel-py": {\n    "image": "elyra/kernel-py:3.2.3"\n  }' in shown
+    assert "isn't known" in shown
+    assert main(["kernelspecs", "import", str(source / "python_kubernetes"), "--to", str(to), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kernelspecs"][0]["became"] == "a kernelspec of ours"
+    assert sorted(path.name for path in (to / "python_kubernetes").iterdir()) == ["kernel.json", "logo-64x64.png"]
+
+
+def test_an_import_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kernelspecs", "import", str(tmp_path)]) == 2
+    assert "There is no kernel.json in" in capsys.readouterr().err
+
+
+def test_a_python_kernel_of_theirs_starts_as_the_one_that_comes_with_the_gateway() -> None:
+    ours = json.loads((Path(__file__).parents[2] / "kernelspecs/elastic-python/kernel.json").read_text())
+    made = translate(theirs()).spec
+    assert made is not None
+    assert (made["argv"], made["metadata"]) == (ours["argv"], ours["metadata"])
