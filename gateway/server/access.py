@@ -35,16 +35,17 @@ class ElasticAuthorizer(Authorizer):
         """Of a kernel that isn't there everybody may be told so."""
         if self.all_kernels(user):
             return self._is_admin(user) or resource in ("kernels", "sessions", "bursts") or self._gpu(handler, action, resource)
-        path = unquote(handler.request.path)  # as what the handler is given is
+        path = handler.request.path  # as it is written: a slash in a name is none of the path's
         if match := _OF_KERNEL.search(path):
-            return self._owns_kernel(handler, user, match[1])
+            return self._owns_kernel(handler, user, unquote(match[1]))
         if match := _OF_SESSION.search(path):
-            return await self._owns_session(handler, user, match[1])
+            return await self._owns_session(handler, user, unquote(match[1]))
         if match := _OF_BURST.search(path):
-            return self._owns_burst(handler, user, match[1])
-        if kernel_id := handler.get_query_argument("kernel", ""):
-            return self._owns_kernel(handler, user, kernel_id)
-        return action == "read" or resource in ("kernels", "sessions")
+            return self._owns_burst(handler, user, unquote(match[1]))
+        if action != "read":
+            return resource in ("kernels", "sessions")  # to start one
+        asked = handler.get_query_argument("kernel", "")
+        return not asked or self._owns_kernel(handler, user, asked)
 
     def all_kernels(self, user: User) -> bool:
         """May act on everybody's: an admin, or a front end that acts for its users."""

@@ -149,6 +149,8 @@ def test_what_is_everybodys_is_changed_by_admins_alone(site: Gateway, ana: Someo
             ("POST", "/api/shutdown", {"kernels": True}),
         ):
             assert someone.call(method, path, json=body).status_code == 403
+        with someone.kernel() as own:
+            assert someone.call("PATCH", f"/api/gpu/policy?kernel={own.id}", json={"idle_timeout": 1}).status_code == 403
     for someone in (ops, site):  # the gateway's own token is an admin's, too
         assert someone.call("PATCH", "/api/gpu/policy", json={"max_hold": 3600}).ok
 
