@@ -17,7 +17,7 @@ from ..protocol import burst
 from ..protocol.burst import Group
 from ..protocol.errors import ElasticError
 from ..settings import Bursts as Settings
-from .record import RUNNING, Folder, Record
+from .record import ENDED, RUNNING, Folder, Record
 from .size import Situation, wanted
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Sizing:
             await asyncio.sleep(GRANT_SECONDS)
         finally:
             for guest in asked:
-                if guest.id not in record.leases:
+                if guest.id not in record.leases or record.state == ENDED:  # nobody else would end it then
                     self._broker.guests.end(guest.id)
         return sum(guest.id in record.leases for guest in asked)
 
