@@ -7,7 +7,7 @@ change, but for those without side effects, which overtake cells that wait. Noth
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Callable, Optional, Union
 
@@ -40,7 +40,7 @@ class Request:
     gpu: bool = False
     why: str = ""  # why it needs a GPU
     stopped: bool = False  # it was interrupted before the kernel began to run it, and has to be again
-    order: int = 0  # of those that went to the kernel and have a reply, which one it was
+    order: int = 0  # of those that went to the kernel, which one it was
     heard: bool = False  # the kernel has published something for it
     through: bool = False  # the kernel has published its idle
 
@@ -108,7 +108,7 @@ class Gate:
         self.lost = ""  # why no cell of this kernel process can use a GPU any more
         self.lanes: dict[str, deque[Request]] = {}
         self.in_flight: dict[str, Request] = {}  # in the order they were sent
-        self.one_way: dict[str, str] = {}  # the lanes of those without a reply that the kernel isn't through with, by message id
+        self.one_way: dict[str, Request] = {}  # those without a reply that the kernel isn't through with
         self._sent = 0
         self._classify, self._ran = classify, ran
 
@@ -187,6 +187,9 @@ class Gate:
         """The kernel has answered a request; returns it, None if it is none of ours."""
         request = self.in_flight.pop(msg_id, None)
         if request is not None:
+            if request.msg_type == CELL:  # which are taken strictly in turn, so that what came before is through
+                for before in [each for each in self.one_way.values() if each.lane == request.lane and each.order < request.order]:
+                    del self.one_way[before.msg_id]
             self._goes_on()
         return request
 
@@ -279,7 +282,7 @@ class Gate:
     # inside
 
     def _busy_with(self, lane: str) -> bool:
-        return lane in self.one_way.values() or any(request.lane == lane for request in self.in_flight.values())
+        return any(request.lane == lane for request in chain(self.in_flight.values(), self.one_way.values()))
 
     def _goes_on(self) -> None:
         """The kernel has come through with something, so it isn't blocked, unless something else is."""
@@ -293,12 +296,12 @@ class Gate:
         return request.gpu and (not self.open or self.yielding)
 
     def _send(self, request: Request) -> Send:
+        self._sent += 1
+        request.order = self._sent
         if request.has_reply:
-            self._sent += 1
-            request.order = self._sent
             self.in_flight[request.msg_id] = request
         else:
-            self.one_way[request.msg_id] = request.lane
+            self.one_way[request.msg_id] = replace(request, parts=[])  # they may be large
         if request.msg_type == CELL:
             self._ran(request)
         return Send(request)

@@ -44,5 +44,5 @@ class Watchdog:
 
     def _sample(self) -> Sample:
         """Subshells and what comes on control run on threads of their own, so that what the first thread does tells nothing of them."""
-        sample, lanes = progress(self._pid()), {*(each.lane for each in self._gate.in_flight.values()), *self._gate.one_way.values()}
+        sample, lanes = progress(self._pid()), {each.lane for each in (*self._gate.in_flight.values(), *self._gate.one_way.values())}
         return sample if lanes <= {""} or self._ends() else sample._replace(resting=None)

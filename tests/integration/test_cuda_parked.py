@@ -120,6 +120,8 @@ def test_an_interrupt_while_the_state_is_being_parked_harms_nothing(node: Node, 
     notebook.dialer.until(lambda s: not s.lease.executing)
     notebook.dialer.order("park")
     notebook.dialer.until(lambda s: s.lease.phase == Phase.PARKING)
+    while not node.calls(Op.LOCK):
+        time.sleep(0.005)
     client.control_channel.send(client.session.msg("interrupt_request"))
     assert client.get_control_msg(timeout=PATIENCE)["content"]["status"] == "ok"
     assert notebook.answered().lease.phase == Phase.PARKED

@@ -292,3 +292,12 @@ def test_a_message_without_a_reply_that_is_blocked_wants_the_gpu_until_the_kerne
     assert gate.wanted
     gate.said(comm.msg_id, "idle")
     assert not gate.wanted
+
+
+def test_a_message_without_a_reply_whose_idle_was_lost_is_through_once_a_later_cell_is(gate: Gate) -> None:
+    gate.moved(Phase.PARKED)
+    before, runs, after = ask("comm_msg"), cell("cpu"), ask("comm_msg")
+    for request in (before, runs, after):
+        gate.request(request)
+    gate.replied(runs.msg_id)
+    assert list(gate.one_way) == [after.msg_id]
