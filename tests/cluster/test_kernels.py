@@ -10,8 +10,10 @@ import pytest
 
 from gateway.backends.kubernetes import names
 from gateway.protocol import websocket as ws
+from tests.cluster.cluster import Cluster
+from tests.cluster.images import BASE, archives
 from tests.cluster.rig import PodGateway
-from tests.integration.machine import until
+from tests.integration.machine import Machine, until
 
 
 def test_a_kernel_is_a_pod_of_its_own_and_works_like_any_kernel(pods: PodGateway) -> None:
@@ -143,6 +145,20 @@ def test_a_pod_that_is_deleted_in_the_cluster_is_told_in_the_notebook(pods: PodG
         until(lambda: kernel.state == "dead" and "deleted in the cluster" in kernel.call("GET").json()["reason"])
         assert kernel.call("POST", "/restart").status_code == 200
         assert browser.run("print('again')").out == "again\n"
+
+
+def test_a_kernel_whose_image_lacks_what_it_needs_says_so_with_its_last_words(
+    cluster: Cluster, namespace: str, gateway_image: str, pod_machine: Machine
+) -> None:
+    cluster.import_image(archives()[BASE])  # Python, and no pyzmq
+    gateway = PodGateway(pod_machine, cluster, namespace, more={"default": {"image": BASE}})
+    try:
+        done = gateway.kernel("default").open().run("1")
+        assert done.status == "error"
+        assert "exit code 1" in done.evalue and "No module named 'zmq'" in done.evalue
+        until(lambda: gateway.pods(names.ROLE_KERNEL) == [] and gateway.secrets() == [])
+    finally:
+        gateway.end()
 
 
 def test_a_pod_that_is_evicted_is_told_in_the_notebook_in_the_clusters_words(pods: PodGateway) -> None:
