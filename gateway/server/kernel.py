@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -58,7 +59,7 @@ class ElasticKernelManager(ServerKernelManager):
         self._state = KernelState()
         self._session = ""
         self.farewell = "the kernel was shut down"
-        self.kept_until = utcnow()  # by its user's `%gpu hold`
+        self._active_at = self._kept_until = time.monotonic()  # last, and by its user's `%gpu hold`; the machine's own clock may jump
         self._early = Early()  # of browsers that have left
         self._deaf: list[Callable[[], None]] = []  # what ends our listening to the link
         self._worked = False  # the process that runs now (or ran last) has answered once
@@ -99,6 +100,16 @@ class ElasticKernelManager(ServerKernelManager):
         """Something runs or waits in it, so it isn't idle whatever the clock says."""
         state = self._state
         return self.link is not None and state.alive and bool(state.in_flight or state.held or state.lease.executing)
+
+    @property
+    def idle_for(self) -> float:
+        """Seconds for which it has done nothing."""
+        return time.monotonic() - self._active_at
+
+    @property
+    def kept(self) -> bool:
+        """Its user's `%gpu hold` lasts."""
+        return time.monotonic() < self._kept_until
 
     @emit_kernel_action_event(success_msg="Kernel {kernel_id} was started.")
     async def start_kernel(self, **kwargs: Any) -> None:
@@ -358,7 +369,8 @@ class ElasticKernelManager(ServerKernelManager):
             for websocket in unsettled & self.websockets:
                 websocket.say(status("idle"))
         self.last_activity = utcnow() - timedelta(seconds=state.idle_seconds)
-        self.kept_until = utcnow() + timedelta(seconds=min(state.lease.hold_for, 1e9))
+        now = time.monotonic()
+        self._active_at, self._kept_until = now - state.idle_seconds, now + state.lease.hold_for
         self.parent.last_kernel_activity = max(self.parent.last_kernel_activity, self.last_activity)
         if state.reason and not state.alive and not self.shutting_down:  # an end that was asked for needs no reason
             self.reason = state.reason

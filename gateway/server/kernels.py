@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from jupyter_client.kernelspec import NoSuchKernel
@@ -265,18 +264,18 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
 
     async def cull_kernel_if_idle(self, kernel_id: str) -> None:
         kernel = self._kernels.get(kernel_id)
-        if kernel is None or kernel.pending or kernel.kept_until > utcnow():
+        if kernel is None or kernel.pending or kernel.kept:
             return
         timeout = (kernel.kernel_spec.metadata or {}).get("cull_idle_timeout", self.cull_idle_timeout)
         if timeout <= 0:  # a kernelspec's way to say never
             return
-        idle = utcnow() - kernel.last_activity
         busy = kernel.working or kernel.execution_state in ("busy", "starting", "restarting", UNKNOWN)
         connections = self._kernel_connections.get(kernel_id, 0)
-        if idle <= timedelta(seconds=timeout) or (busy and not self.cull_busy) or (connections and not self.cull_connected):
+        idle = kernel.idle_for
+        if idle <= timeout or (busy and not self.cull_busy) or (connections and not self.cull_connected):
             return
-        kernel.farewell = f"the kernel was culled after {idle.seconds} s without work (cull_idle_timeout)"
-        self.log.warning("Culling kernel %s: %s for %d s, %d connections.", kernel_id, kernel.execution_state, idle.seconds, connections)
+        kernel.farewell = f"the kernel was culled after {idle:.0f} s without work (cull_idle_timeout)"
+        self.log.warning("Culling kernel %s: %s for %d s, %d connections.", kernel_id, kernel.execution_state, idle, connections)
         await self.shutdown_kernel(kernel_id)
 
     # what jupyter_server does with sockets of its own

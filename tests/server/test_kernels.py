@@ -33,8 +33,8 @@ def manager(**settings: Any) -> ElasticMappingKernelManager:
 
 def kernel(idle: float = 100.0, **fields: Any) -> Any:
     spec = SimpleNamespace(metadata=fields.pop("metadata", {}))
-    known = {"pending": False, "working": False, "execution_state": "idle", "user": "", "kernel_spec": spec, "kept_until": utcnow()}
-    return SimpleNamespace(idle=idle, last_activity=utcnow() - timedelta(seconds=idle), **(known | fields))
+    known = {"pending": False, "working": False, "execution_state": "idle", "user": "", "kernel_spec": spec, "kept": False}
+    return SimpleNamespace(idle_for=idle, **(known | fields))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def kernel(idle: float = 100.0, **fields: Any) -> Any:
         (kernel(execution_state="busy"), False),
         (kernel(execution_state="starting"), False),
         (kernel(pending=True), False),
-        (kernel(kept_until=utcnow() + timedelta(hours=9)), False),
+        (kernel(kept=True), False),
         (kernel(execution_state="dead"), True),
         (kernel(metadata={"cull_idle_timeout": 1000}), False),
         (kernel(idle=10, metadata={"cull_idle_timeout": 5}), True),
@@ -54,7 +54,6 @@ def kernel(idle: float = 100.0, **fields: Any) -> Any:
     ],
 )
 def test_only_a_kernel_that_does_nothing_for_long_enough_is_culled(one, culled):
-    one.last_activity = utcnow() - timedelta(seconds=one.idle)  # made when the tests were collected, which may be long ago
     found = manager(cull_idle_timeout=60)
     found._kernels["k1"] = one
     asyncio.run(found.cull_kernels())
@@ -176,6 +175,17 @@ def test_a_change_of_state_is_seen_without_asking():
         assert kernel.working
 
     adopted(tell, execution_state="idle")
+
+
+def test_a_clock_that_jumps_culls_no_kernel(monkeypatch):
+    async def tell(found, kernel, supervisor):
+        found.cull_idle_timeout = 1800
+        monkeypatch.setattr("gateway.server.kernel.utcnow", lambda: utcnow() + timedelta(hours=9))
+        monkeypatch.setattr("gateway.server.kernels.utcnow", lambda: utcnow() + timedelta(hours=9))
+        await found.cull_kernels()
+        assert kernel.kernel_id in found and kernel.idle_for == pytest.approx(60, abs=30) and not kernel.kept
+
+    adopted(tell, execution_state="idle", idle_seconds=60.0)
 
 
 def test_how_a_process_ended_that_a_restart_was_asked_for_is_no_reason_to_tell():
