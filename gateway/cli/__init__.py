@@ -52,6 +52,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def serve(argv: list[str]) -> int:
     """The server, until it is stopped."""
+    # jsonschema builds a grammar as it is imported, which is two thirds of what our start costs, for formats that no Jupyter event has
+    # (`iri`); it goes on without where there is no such module.
+    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
     from ..server.app import ElasticGatewayApp
 
     ElasticGatewayApp.launch_instance(argv)
