@@ -24,7 +24,9 @@ def obey(proxy: Proxy, order: dict[str, Any]) -> None:
         gpus, devices = order["gpus"], order.get("devices") or order["gpus"]
         if len(devices) != len(gpus):
             raise WireError(f"a grant of {len(gpus)} GPUs names {len(devices)} devices")
-        visible = devices if order.get("devices") else order.get("visible") or gpus
+        visible = order.get("visible") or gpus
+        if order.get("devices"):  # others know its GPUs by other names, so what else is to be seen is ours to tell
+            visible = proxy.device.all_of_node(devices) if set(visible) > set(gpus) else devices
         proxy.lease.grant(gpus, visible, epoch, devices)
     elif do == "park":
         proxy.lease.park(epoch, str(order.get("why", "")))

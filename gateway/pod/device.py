@@ -52,6 +52,10 @@ class Device(ABC):
         On an error the state is still parked, unless ``DeviceError.fatal``.
         """
 
+    def all_of_node(self, first: Sequence[str]) -> list[str]:
+        """Every GPU that can be seen here, ``first`` these; they alone where it can't be told."""
+        return list(first)
+
     def uses(self, pid: int, seconds: float, done: Callable[[bool], None]) -> None:
         """Whether the kernel has computed on its GPUs within the last ``seconds``, as the driver tells it; False where it can't tell."""
         done(False)

@@ -81,6 +81,9 @@ class SuitedDevice(Device):
     def resume(self, pid: int, gpus: Sequence[str], done: Done) -> None:
         self._device.resume(pid, gpus, done)
 
+    def all_of_node(self, first: Sequence[str]) -> list[str]:
+        return self._device.all_of_node(first)
+
     def uses(self, pid: int, seconds: float, done: Callable[[bool], None]) -> None:
         self._device.uses(pid, seconds, done)
 

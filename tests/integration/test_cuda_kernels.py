@@ -18,6 +18,21 @@ from .supervised import BASH
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
+@pytest.mark.parametrize("node", [{"gpus": 2}], indirect=True)
+@pytest.mark.parametrize(("units", "rung"), [(["node/gpu/0", "node/gpu/1"], "anywhere"), (["node/gpu/0"], "same-gpu")])
+def test_a_kernel_that_may_see_all_gpus_does_also_where_others_know_them_by_other_names(node: Node, units: list[str], rung: str) -> None:
+    first, second = node.uuids
+    other = Notebook()
+    try:
+        msg_id = other.client.execute(GPU + "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
+        other.dialer.until(lambda s: s.lease.wanted and s.lease.rung)
+        other.dialer.order("grant", gpus=units[:1], visible=units, devices=[second])
+        assert other.collect(msg_id) == (f"{second},{first}" if len(units) > 1 else second)
+        assert other.dialer.until(lambda s: s.lease.phase == Phase.HOLDING).lease.rung == rung
+    finally:
+        other.supervised.end()
+
+
 def test_work_that_goes_on_after_its_cell_is_told_to_who_asks(node: Node, open_: Callable[..., Notebook]) -> None:
     notebook = open_()
     assert not notebook.dialer.call("uses", seconds=5.0)["used"]

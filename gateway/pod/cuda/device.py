@@ -111,6 +111,9 @@ class CudaDevice(Device):
                       "room_seconds": self._room_seconds}  # fmt: skip
             self._begin(Operation("resume", CHECKPOINTED, done, fields, time.monotonic(), processes=parked.processes))
 
+    def all_of_node(self, first: Sequence[str]) -> list[str]:
+        return [*first, *self._standing.others(first)]
+
     def uses(self, pid: int, seconds: float, done: Callable[[bool], None]) -> None:
         if not self._gpus or self._operation is not None or not self.finds_left:
             done(False)

@@ -41,6 +41,11 @@ class Standing:
             self._last = of, self._weigh(gpus, visible)
         return self._last[1]
 
+    def others(self, gpus: Sequence[str]) -> list[str]:
+        """The other GPUs that can be seen here; [] where ``gpus`` are partitions, or all there are."""
+        whole = [uuid for uuid, flags in self._flags.items() if not flags["mig"]]
+        return [uuid for uuid in whole if uuid not in gpus] if set(gpus) <= set(whole) else []
+
     def others_could_park(self, gpus: Sequence[str]) -> bool:
         """What keeps it is its own, not its GPUs' driver's."""
         return bool(self._flags) and self._of(replace(self.facts, count=1, keeps=""), gpus)[0] is not Rung.EXCLUSIVE
