@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import urllib.error
 import urllib.request
 from typing import Any
 
@@ -268,6 +269,13 @@ def test_a_plain_jupyter_server_starts_restarts_and_ends_kernels(machine: Machin
             with urllib.request.urlopen(urllib.request.Request(url + path, data, method=method), timeout=60) as answer:
                 return json.loads(answer.read() or b"null")
 
+        def listens() -> bool:  # stock servers write that file before they do
+            try:
+                return bool(ask("GET", "api"))
+            except urllib.error.URLError:
+                return False
+
+        until(listens)
         path = f"api/kernels/{ask('POST', 'api/kernels', {'name': 'elastic'})['id']}"
         client = BlockingKernelClient(connection_file=str(next((machine.root / "r").glob("kernel-*.json"))))
         client.load_connection_file()
