@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from gateway.backends.local import LocalMachine
+from gateway.backends.processes import Identity
 from gateway.protocol.errors import LaunchError
 from gateway.protocol.model import Spec
 from gateway.settings import ElasticGateway, LocalBackend, SimulatedGpu
@@ -66,3 +68,34 @@ def test_a_start_that_waits_is_kept_until_its_turn_is_over_or_it_is_withdrawn_an
         assert await machine(tmp_path / "r").unfinished() == specs[1:], "the next gateway goes on with it"
 
     asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_a_start_that_is_not_wanted_any_more_is_told_to_end_before_anything_else(tmp_path, monkeypatch):
+    """Should the gateway be killed at that moment, nothing is left."""
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nexec sleep 100\n")
+    slow.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(slow))
+    told = []
+
+    def descendants(pid: int) -> set[Identity]:
+        deadline = time.monotonic() + 10
+        while (alive := Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        told.append(not alive)
+        return set()
+
+    monkeypatch.setattr("gateway.backends.processes.descendants", descendants)
+
+    async def story() -> None:
+        local = machine(tmp_path / "r")
+        start = asyncio.create_task(local.start(SPEC))
+        while not list(local.places.kernels.glob("*/supervisor.log")):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        start.cancel()
+        await asyncio.wait({start})
+        assert not list(local.places.kernels.iterdir())
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+    assert all(told)
