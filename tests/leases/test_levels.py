@@ -131,18 +131,13 @@ def test_within_a_quota_a_users_own_idle_kernel_gives_way_and_the_line_says_so()
 
 
 def test_two_waiters_of_one_user_do_not_get_past_the_quota_together():
-    world = World(gpus=2, gpus_per_user=1)
-    world.kernel("big", "bo", count=2)
-    world.kernels["big"].count = 1  # it asked before there was a quota
-    world.book.kernels["big"].count = 1
-    world.run("big")
+    world = World(gpus=2, gpus_per_user=1, auto=False)
     for name in ("k1", "k2"):
         world.kernel(name, "ana")
-    world.auto = False
+    world.settle()
     for name in ("k1", "k2"):
         world.run(name)
     world.hear_all()
-    world.auto = True
     world.settle()
     assert sorted(str(world.phase(name)) for name in ("k1", "k2")) == ["HOLDING", "WAITING"]
 

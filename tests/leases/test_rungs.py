@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.leases.events import Deny, GpuLost, Grant, Park
+from gateway.leases.events import Deny, GpuLost, Grant, Park, ReleaseAsked
 from gateway.leases.snapshot import snapshot
 from gateway.protocol.model import Phase, Rung
 
@@ -203,3 +203,17 @@ def test_a_park_that_crossed_the_news_leaves_the_gpu_where_it_is():
     world.settle()
     assert (world.phase("a"), world.phase("b")) == (Phase.HOLDING, Phase.WAITING)
     assert [type(command) for command in world.log] == [Grant, Park]
+
+
+def test_a_parked_state_is_never_sent_on_without_a_gpu_though_its_node_has_none_any_more():
+    world = World(rung=Rung.SAME_GPU)
+    world.kernel("k")
+    world.ran("k")
+    world.tell(ReleaseAsked("k"))
+    assert world.phase("k") is Phase.PARKED
+    world.tell(GpuLost("l0"))
+    world.reborn()  # the next broker never sees that GPU
+    world.run("k")
+    denied = world.last(Deny)
+    assert denied.kernel_id == "k" and "l0" in denied.message
+    assert world.phase("k") is Phase.PARKED

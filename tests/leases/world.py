@@ -193,7 +193,9 @@ class World:
     def within_quotas(self, record: KernelRecord) -> None:
         """Counted from the records alone, and from what was said alone."""
         levels, book = self.book.levels, self.book
-        flavor = book.gpus[record.gpus[0]].flavor if record.gpus else ""
+        if not record.gpus:  # its node has none to lease: its cells run without
+            return
+        flavor = book.gpus[record.gpus[0]].flavor
         most = levels.of(record.user, record.name, flavor).gpus_per_kernel
         assert most is None or record.count <= most, "no kernel is granted more than it may have"
         for said in levels.said("gpus_per_user", record.user, record.name, flavor):
