@@ -44,7 +44,14 @@ class Waiting:
 
     def placed(self, place: dict[str, Any]) -> None:
         """The broker's word: position, of, holders, expected, and what its user holds too much of."""
-        self._place, self._placed_at = place, time.monotonic()
+        now, before = time.monotonic(), self._place.get("expected")
+        overdue = before is not None and now - self._placed_at > before and place.get("position") == self._place.get("position")
+        soon = place.get("expected") is not None and place["expected"] < 1.0
+        if overdue and soon:  # nothing new: it does not begin to be on time again
+            place = {**place, "expected": before}
+        else:
+            self._placed_at = now
+        self._place = place
         if self._lines:
             self._show()
 

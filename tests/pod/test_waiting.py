@@ -33,6 +33,19 @@ def test_a_gpu_that_does_not_come_in_its_time_is_said_to_be_late(passed, said):
     assert said in line(NEXT, passed)
 
 
+def test_one_that_is_late_is_not_on_time_again_because_the_broker_speaks(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("gateway.pod.waiting.time.monotonic", lambda: now[0])
+    nothing: Any = None
+    waiting = Waiting(nothing, nothing, nothing, nothing, 0.3, lambda: True, lambda: "")
+    waiting.placed(NEXT | {"expected": 0.0})
+    now[0] += 10
+    waiting.placed(NEXT | {"expected": 0.5, "holders": ["b.ipynb of bob, not answering"]})
+    assert "not answering, which is late." in waiting.text(100.0, now[0])
+    waiting.placed(NEXT | {"expected": 2.0})
+    assert "about 2.0 s to go." in waiting.text(100.0, now[0])
+
+
 def test_who_holds_it_and_how_many_are_before_is_said():
     assert line(NEXT | {"expected": None}, 7.0) == (
         "Waiting for a GPU: you are next, held by b.ipynb of bob. 7 s so far; interrupt the kernel to stop waiting."
