@@ -18,6 +18,8 @@ import time
 from typing import Any, Callable
 
 from ...protocol.errors import DeviceError
+from ...protocol.locks import default_folder
+from ..claims import Claims
 from ..processes import Identity, family, on_host
 from .driver import Cuda, DriverError
 from .nvml import Nvml, NvmlError
@@ -60,7 +62,8 @@ class Helper:
         except (OSError, NvmlError) as exc:
             self.missing = f"no NVIDIA driver answers: {exc}"
             return
-        self._parking = Parking(self._cuda, self._nvml, lambda fields: self._send({"id": self._id, **fields}), heard)
+        say, claims = lambda fields: self._send({"id": self._id, **fields}), Claims(default_folder())
+        self._parking = Parking(self._cuda, self._nvml, say, heard, claims=claims)
 
     def serve(self, request: dict[str, Any]) -> bool:
         """Carry out one request; False: this process is of no use any more."""

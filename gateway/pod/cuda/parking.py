@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from ...protocol.errors import DeviceError
+from ..claims import Claims
 from ..headroom import host_headroom
 from ..messages import size
 from ..processes import Identity, alive, ending, family, has_cuda, kill, on_host
@@ -34,8 +35,9 @@ class Parking:
 
     def __init__(
         self, cuda: Cuda, nvml: Nvml, say: Say, wanted: Callable[[], bool] = lambda: True, headroom: Callable[[int], int] = host_headroom,
-        pause: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic, claims: Optional[Claims] = None,
     ) -> None:  # fmt: skip
+        self._claims = claims
         self.cards = Cards(nvml, pause, clock)
         self._cuda, self._say, self._headroom, self._pause, self._clock = cuda, say, headroom, pause, clock
         self._steps = Steps(cuda, say, self._ready, wanted, pause, clock)
@@ -92,6 +94,9 @@ class Parking:
             after = self.cards.empty(gpus, floor, lambda: {pid for pid, _ in family(root, mark)}, listed)
         except TROUBLE as exc:
             raise self._undone("parked", exc, taken, RUNNING, gpus, floor) from exc
+        finally:
+            if self._claims is not None:
+                self._claims.leave()
         if len(taken) == 1:  # the driver's accounting may have lagged behind
             known = self._sizes[taken[0][0]]
             self._sizes = {taken[0][0]: {uuid: max(known[uuid], self._before[uuid] - after[uuid]) for uuid in gpus}}
@@ -183,7 +188,7 @@ class Parking:
         own = self.cards.told({pid for pid, _ in processes}, self._before)
         state = {uuid: max(own[uuid], used - floor.get(uuid, 0)) for uuid, used in self._before.items()}
         need, room = int(sum(state.values()) * HOST_MARGIN), self._headroom(root)
-        if need > room:
+        if need > room or (self._claims is not None and not self._claims.claim(need, lambda: self._headroom(root))):
             raise DeviceError(
                 f"Parked, the kernel's GPU state needs {size(need)} of host memory, and {size(room)} are left: it keeps its GPU. Free"
                 " memory in the kernel, or have its limit raised.",
