@@ -104,10 +104,12 @@ class Reading:
         ]
 
     def contradicts(self, record: KernelRecord) -> bool:
-        """With no order under way, the book and the supervisor differ on what the kernel holds."""
+        """With no order under way, the book and the supervisor differ on what the kernel holds, or on how: an order of an earlier broker
+        has no answer for this one."""
         lease = self.state.lease
         holds = lease.phase in WITH_GPUS
-        return self._answered and (holds != (record.phase in WITH_GPUS) or (holds and set(lease.gpus) != set(record.gpus)))
+        differ = holds and (set(lease.gpus) != set(record.gpus) or lease.phase != record.phase)
+        return self._answered and (differ or holds != (record.phase in WITH_GPUS))
 
     # inside
 

@@ -285,6 +285,23 @@ def test_who_waits_for_a_stopped_supervisor_is_told_so_and_no_time(monkeypatch: 
     run(story)
 
 
+def test_what_an_earlier_broker_has_ordered_and_this_one_sees_done_is_believed() -> None:
+    async def story(world: World) -> None:
+        one = FakeSupervisor(owner="lab")
+        one.state.lease.gpus, one.state.lease.phase, one.state.lease.wanted = ["GPU-0"], str(Phase.RESUMING), True
+        world.backend.supervisors.append(one.listen())
+        await world.broker.look_for_kernels()
+        assert world.lease()["phase"] == Phase.RESUMING
+        one.tell(phase=str(Phase.HOLDING), wanted=False, executing=False, idle_for=0.0)
+        await world.phase(one, Phase.HOLDING)
+        two = await world.kernel("k2", "bob")
+        two.want()
+        await world.phase(two, Phase.HOLDING)
+        await world.phase(one, Phase.PARKED)
+
+    run(story, owner="lab")
+
+
 def test_a_kernel_that_is_being_ended_has_its_gpu_until_it_has_gone() -> None:
     async def story(world: World) -> None:
         one, two = await world.kernel("k1"), await world.kernel("k2", "bob")
