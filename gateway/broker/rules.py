@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,14 +18,13 @@ from ..leases.quiet import quiet
 from ..leases.record import KernelRecord
 from ..protocol.errors import BadRequest, SettingError
 from ..settings import Leases
+from ..stamps import Stamp, stamp
 from .policy_file import MEMBERS, MOST, SECTIONS, SETTINGS, SITE_ONLY, Rulebook, read_changes, read_file
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25  # between two looks at the policy file; a change counts at the second look that finds it so, as it may be half written
 LIVE = "changed while running"
-
-Stamp = tuple[int, int, int, int]
 
 
 class Rules:
@@ -46,7 +44,7 @@ class Rules:
         self._seen: Stamp | None = None  # at the last look
         self.error = ""  # why the file as it is now doesn't count
         if self._path:
-            self._stamp = self._seen = self._look()
+            self._stamp = self._seen = stamp(self._path)
             self._file = self._read()
         self.levels = self._put_together(self._file, self._live)
 
@@ -84,10 +82,10 @@ class Rules:
     async def look(self) -> None:
         """Once. What two looks find changed in the same way is read."""
         if self._path:
-            stamp = await asyncio.to_thread(self._look)
-            if stamp == self._seen and stamp != self._stamp:
-                await self._reload(stamp)
-            self._seen = stamp
+            now = await asyncio.to_thread(stamp, self._path)
+            if now == self._seen and now != self._stamp:
+                await self._reload(now)
+            self._seen = now
         self.time_passed()
 
     def time_passed(self) -> None:
@@ -98,8 +96,8 @@ class Rules:
             if levels.each("quiet") != self.levels.each("quiet"):
                 self._put(levels)
 
-    async def _reload(self, stamp: Stamp | None) -> None:
-        self._stamp = stamp
+    async def _reload(self, seen: Stamp | None) -> None:
+        self._stamp = seen
         try:
             file = await asyncio.to_thread(self._read)
             self._hold(file, self._live)
@@ -109,14 +107,6 @@ class Rules:
         else:
             self.error = ""
             log.info("The policy file has been read again: %s", self._path)
-
-    def _look(self) -> Stamp | None:
-        """Changes with the file, also where it is a link that leads elsewhere now, as in a ConfigMap. None: it can't be seen."""
-        try:
-            found = os.stat(self._path)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
     def _read(self) -> Rulebook:
         try:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ import yaml
 from jupyter_server.auth.identity import User
 
 from ..protocol.errors import SettingError
+from ..stamps import stamp
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,6 @@ HASH = "sha256:"
 MAX_NAME = 128
 _FIELDS = ("token", "groups", "admin", "front_end")
 _HASHED = re.compile(rf"{HASH}[0-9a-f]{{64}}")
-
-Stamp = tuple[int, int, int, int]
 
 
 @dataclass
@@ -57,13 +55,13 @@ class People:
 
     def __init__(self, path: str, changed: Callable[[dict[str, tuple[str, ...]]], None] = lambda groups: None) -> None:
         self._path, self.changed = path, changed
-        self._stamp = self._look()
+        self._stamp = stamp(self._path)
         self._by_hash = self._read()
 
     def by_token(self, token: str) -> Person | None:
-        stamp = self._look()
-        if stamp != self._stamp:
-            self._stamp = stamp
+        now = stamp(self._path)
+        if now != self._stamp:
+            self._stamp = now
             try:
                 self._by_hash = self._read()
             except SettingError as exc:
@@ -77,13 +75,6 @@ class People:
 
     def groups(self) -> dict[str, tuple[str, ...]]:
         return {person.username: person.groups for person in self._by_hash.values()}
-
-    def _look(self) -> Stamp | None:
-        try:
-            found = os.stat(self._path)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
     def _read(self) -> dict[str, Person]:
         try:
