@@ -82,14 +82,12 @@ class Sizing:
         group = self._group(record)
         if group is None:
             return
-        if group.refused >= record.order > group.number:  # it could not be done
-            record.workers, record.order = group.workers, max(record.order, group.refused)
-            self._give_back(record, group)
-            self._changed[record.id] = now
-        elif group.number == record.order:
-            self._give_back(record, group)
-        else:
+        refused = group.refused >= record.order > group.number
+        if not refused and group.number != record.order:
             return  # under way
+        if refused and record.workers != group.workers:  # the agent has told why; it is tried again when it would be anyway
+            record.workers, record.pinned, self._changed[record.id] = group.workers, None, now
+        self._give_back(record, group)
         if not group.commits:
             return
         missed, whose = self._broker.guests.missed(PATIENCE, record.leases) if record.gpus else (0, "")

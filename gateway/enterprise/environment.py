@@ -24,10 +24,6 @@ class Ours(NamedTuple):
         return f"{self.section}.{self.name}"
 
 
-def _text(value: str) -> str:
-    return value
-
-
 def _whole(value: str) -> int:
     try:
         return int(value)
@@ -68,26 +64,26 @@ def _names(value: str) -> list[str]:
 
 _KERNELS, _SERVER = "ElasticMappingKernelManager", "ServerApp"
 SETTINGS: dict[str, Ours] = {
-    "EG_IP": Ours(_SERVER, "ip", _text),
+    "EG_IP": Ours(_SERVER, "ip", str),
     "EG_PORT": Ours(_SERVER, "port", _whole),
     "EG_PORT_RETRIES": Ours(_SERVER, "port_retries", _whole),
-    "EG_BASE_URL": Ours(_SERVER, "base_url", _text),
-    "EG_AUTH_TOKEN": Ours("IdentityProvider", "token", _text),
-    "EG_CERTFILE": Ours(_SERVER, "certfile", _text),
-    "EG_KEYFILE": Ours(_SERVER, "keyfile", _text),
-    "EG_CLIENT_CA": Ours(_SERVER, "client_ca", _text),
-    "EG_ALLOW_ORIGIN": Ours(_SERVER, "allow_origin", _text),
+    "EG_BASE_URL": Ours(_SERVER, "base_url", str),
+    "EG_AUTH_TOKEN": Ours("IdentityProvider", "token", str),
+    "EG_CERTFILE": Ours(_SERVER, "certfile", str),
+    "EG_KEYFILE": Ours(_SERVER, "keyfile", str),
+    "EG_CLIENT_CA": Ours(_SERVER, "client_ca", str),
+    "EG_ALLOW_ORIGIN": Ours(_SERVER, "allow_origin", str),
     "EG_ALLOW_CREDENTIALS": Ours(_SERVER, "allow_credentials", _flag),
     "EG_TRUST_XHEADERS": Ours(_SERVER, "trust_xheaders", _flag),
     "EG_WS_PING_INTERVAL_SECS": Ours(_SERVER, "websocket_ping_interval", _milliseconds),
-    "EG_LOG_LEVEL": Ours("Application", "log_level", _text),
+    "EG_LOG_LEVEL": Ours("Application", "log_level", str),
     "EG_MAX_KERNELS": Ours(_KERNELS, "max_kernels", _limit),
     "EG_MAX_KERNELS_PER_USER": Ours(_KERNELS, "max_kernels_per_user", _limit),
     "EG_AUTHORIZED_USERS": Ours(_KERNELS, "allowed_users", _names),
     "EG_UNAUTHORIZED_USERS": Ours(_KERNELS, "denied_users", _names),
     "EG_CLIENT_ENVS": Ours(_KERNELS, "allowed_envs", _names),
     "EG_ENV_WHITELIST": Ours(_KERNELS, "allowed_envs", _names),
-    "EG_DEFAULT_KERNEL_NAME": Ours(_KERNELS, "default_kernel_name", _text),
+    "EG_DEFAULT_KERNEL_NAME": Ours(_KERNELS, "default_kernel_name", str),
     "EG_CULL_IDLE_TIMEOUT": Ours(_KERNELS, "cull_idle_timeout", _whole),
     "EG_CULL_INTERVAL": Ours(_KERNELS, "cull_interval", _whole),
     "EG_CULL_CONNECTED": Ours(_KERNELS, "cull_connected", _flag),

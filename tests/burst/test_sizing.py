@@ -9,6 +9,7 @@ import pytest
 
 from gateway.burst.record import ENDED, RUNNING, Folder, Record
 from gateway.burst.sizing import Sizing
+from gateway.protocol.burst import GROUP, Group, write_json
 from gateway.settings import Bursts as Settings
 from tests.broker.world import World, run
 from tests.doubles.fake_backend import gpu
@@ -44,5 +45,20 @@ def test_a_burst_that_ends_while_it_leases_more_has_nothing_afterwards(tmp_path:
         await growing
         assert world.broker.guests.idle() == 2
         assert world.broker.book.kernels == {}
+
+    run(story, gpu("GPU-0"), gpu("GPU-1"))
+
+
+def test_a_change_that_could_not_be_made_is_tried_again_once_it_is_time(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        record, leases = burst(), sizing(world, tmp_path)
+        record.workers, record.order = 2, 2  # ordered, and the agent has given it up
+        write_json(tmp_path / GROUP, Group(number=1, workers=1, gpus=[], commits=True, refused=2).to_json())
+        for now in (100.0, 130.0, 159.0):
+            leases.look([record], now)
+        assert (record.workers, record.order) == (1, 2)
+        leases.look([record], 161.0)
+        await world.until(lambda: record.order == 3)
+        assert record.workers == 3
 
     run(story, gpu("GPU-0"), gpu("GPU-1"))

@@ -18,7 +18,7 @@ def test_nobody_waits_for_a_rank_that_is_through() -> None:
     leaving = Leaving(2)
     leaving.ask(0.0)
     leaving.heard(0, 1, 7, 0.1)
-    assert leaving.through(0.2) == Answer(1, None)
+    assert leaving.stay(0.2) == Answer(1, None)
     assert leaving.heard(1, 1, 7, 0.3) is None, "what crossed with the answer is no news"
 
 
@@ -39,7 +39,7 @@ def test_one_question_at_a_time() -> None:
 
 def test_a_wish_that_is_withdrawn_lets_those_that_wait_go_on() -> None:
     leaving = Leaving(2)
-    assert leaving.withdraw(0.0) is None
+    assert leaving.stay(0.0) is None
     leaving.ask(0.0)
     leaving.heard(0, 1, 7, 0.1)
-    assert leaving.withdraw(0.2) == Answer(1, None)
+    assert leaving.stay(0.2) == Answer(1, None)

@@ -105,7 +105,7 @@ class Group:
             self._tell(burst.LEAVE, asked=asked)
 
     def stay(self, now: float) -> None:
-        self._answer(self._leaving.withdraw(now))
+        self._answer(self._leaving.stay(now))
 
     def end(self, at_once: bool = False) -> None:
         if self._ended_at is None or at_once:
@@ -187,7 +187,7 @@ class Group:
             if kind == burst.FAILED and self.failed is None:
                 self.failed = rank.number, {name: value for name, value in event.items() if name != "t"}
             elif kind != burst.LEFT:
-                self._answer(self._leaving.through(now))
+                self._answer(self._leaving.stay(now))
             if self._all_through:
                 self._through_at = now
         elif kind in OURS:

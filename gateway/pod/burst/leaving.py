@@ -50,19 +50,12 @@ class Leaving:
         self._open, self.decided = False, True
         return Answer(self.asked, max(self._at.values()))
 
-    def through(self, now: float) -> Optional[Answer]:
-        """A rank is through with its cell: there is nothing to leave any more."""
-        return self._stay(now)
-
     def late(self, now: float) -> Optional[Answer]:
         """Has one waited long enough for the others?"""
-        return self._stay(now) if self._at and now - self._first > PATIENCE else None
+        return self.stay(now) if self._at and now - self._first > PATIENCE else None
 
-    def withdraw(self, now: float) -> Optional[Answer]:
-        """There is no need to leave any more."""
-        return self._stay(now)
-
-    def _stay(self, now: float) -> Optional[Answer]:
+    def stay(self, now: float) -> Optional[Answer]:
+        """There is no need to leave any more, or one is through with its cell and comes to no further commit."""
         if not self._open:
             return None
         self._open, self._not_before = False, now + AGAIN
