@@ -12,7 +12,7 @@ from typing import Any
 
 from ..broker.broker import Broker
 from ..broker.guests import Guest
-from ..leases.events import KernelSeen, Place
+from ..leases.events import KernelSeen
 from ..protocol import burst
 from ..protocol.burst import Group
 from ..protocol.errors import ElasticError
@@ -70,10 +70,11 @@ class Sizing:
 
     def look(self, records: Iterable[Record], now: float) -> None:
         """Whatever is due for those that can change."""
-        idle = self._broker.guests.idle()
+        elastic = [record for record in records if record.state == RUNNING and record.elastic]
+        idle = self._broker.guests.idle() if elastic else 0
         self._idle_since = None if not idle else now if self._idle_since is None else self._idle_since
-        for record in records:
-            if record.state == RUNNING and record.elastic and record.id not in self._growing:
+        for record in elastic:
+            if record.id not in self._growing:
                 self._look_at(record, idle, now)
 
     # inside
@@ -137,7 +138,4 @@ class Sizing:
         def granted(gpus: tuple[str, ...]) -> None:
             record.leases[guest_id] = list(gpus)
 
-        def waits(place: Place) -> None:
-            """Nobody waits for this one's sake for longer than a moment."""
-
-        return Guest(guest_id, record.user, record.gpus, record.name, granted, lambda why: None, waits)
+        return Guest(guest_id, record.user, record.gpus, record.name, granted, denied=lambda why: None)

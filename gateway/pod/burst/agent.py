@@ -68,7 +68,7 @@ class Agent:
             self._turn()
         for group in self._both:
             group.clear()
-        self._listen(0)  # what they have said last
+        self._hear_out()  # what they have said last
         for group in self._both:
             group.close()
         self._possession.leave()
@@ -87,11 +87,11 @@ class Agent:
         group.turn(time.monotonic())
         return group
 
-    def _listen(self, seconds: float) -> None:
-        while ready := self._selector.select(seconds):
+    def _hear_out(self) -> None:
+        """All that has been said until now."""
+        while ready := self._selector.select(0):
             for key, _ in ready:
                 key.data()
-            seconds = 0
 
     def _turn(self) -> None:
         for key, _ in self._selector.select(LOOK):
@@ -159,7 +159,7 @@ class Agent:
             return
         left, size = self._now.left, self._now.size
         self._now.clear()
-        self._listen(0)
+        self._hear_out()
         self._now.close()
         self._now, self._next = self._next or self._group(size), None
         self._restarts, self._failed_at = False, None
