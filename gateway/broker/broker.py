@@ -24,6 +24,7 @@ from ..backends.local import user_name
 from ..leases import events
 from ..leases.book import Book
 from ..leases.events import Command, Deny, Event, Grant, Park, Place
+from ..leases.journal import Journal
 from ..leases.placement import best_node
 from ..leases.refusal import NO_GPU
 from ..protocol.errors import ElasticError, ExecutingError, ImpossibleRequest, LeaseError, StaleOrderError, SupervisorLost
@@ -37,6 +38,7 @@ from .desk import Desk
 from .foreigners import Foreigners
 from .guests import Guests
 from .link import KernelLink
+from .news import POLICY, News
 from .patrol import Patrol, log_failure
 from .questions import Beside, Questions
 from .reading import CANT_PARK, Identity, Reading
@@ -74,6 +76,9 @@ class Broker:
         self.rules = Rules(self.leases, lambda levels: self._carry_out(self.book.set_policy(levels, self._clock())))
         self.book = Book(self.rules.levels)
         self.generation = 0
+        self.news = News(lambda: self.generation)
+        self.book.journal = self._journal = Journal(self.book.devices)
+        self.rules.on_change = partial(self.news.tell, POLICY)
         self.links: dict[str, KernelLink] = {}
         self.running = False
         self.outdated = False  # its configuration files have changed since it started
@@ -382,6 +387,7 @@ class Broker:
         self._arm()
         self._settle()
         self._audience.changed()
+        self.news.leases(self._journal.take())
 
     def _order(self, link: KernelLink, do: str, **fields: Any) -> None:
         self._epoch += 1

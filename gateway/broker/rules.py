@@ -43,6 +43,7 @@ class Rules:
         self._stamp: Stamp | None = None  # of what was read, for good or ill
         self._seen: Stamp | None = None  # at the last look
         self.error = ""  # why the file as it is now doesn't count
+        self.on_change: Callable[..., None] = lambda action, **fields: None  # told of each change, and of each file that is refused
         if self._path:
             self._stamp = self._seen = stamp(self._path)
             self._file = self._read()
@@ -50,7 +51,7 @@ class Rules:
 
     # changing
 
-    def change(self, changes: dict[str, Any]) -> None:
+    def change(self, changes: dict[str, Any], by: str = "") -> None:
         """Let these hold from now on, over file and configuration, until this broker ends: all, or none. ``null`` in place of a
         flavor's, kernelspec's, group's or user's settings takes back the live changes for it. Raises ``BadRequest``."""
         try:
@@ -64,6 +65,7 @@ class Rules:
                 if section == "groups":
                     members.pop(name, None)
             self._hold(self._file, Rulebook(said, members))
+            self.on_change("changed", source="request", by=by or None, changes=changes)
         except (SettingError, ArithmeticError, ValueError) as exc:
             raise BadRequest(str(exc)) from None
 
@@ -104,9 +106,11 @@ class Rules:
         except SettingError as exc:
             self.error = str(exc)
             log.error("The policy file doesn't count, and what held before goes on: %s", exc)
+            self.on_change("refused", source="file", message=str(exc))
         else:
             self.error = ""
             log.info("The policy file has been read again: %s", self._path)
+            self.on_change("changed", source="file")
 
     def _read(self) -> Rulebook:
         try:

@@ -21,6 +21,7 @@ from ..backends.base import Supervisor
 from ..backends.processes import started
 from ..broker.broker import Broker
 from ..broker.guests import Guest
+from ..broker.news import BURST
 from ..leases.events import KernelSeen, Place
 from ..protocol import burst
 from ..protocol.errors import BadRequest, ElasticError
@@ -336,12 +337,18 @@ class Bursts:
             record.ended = float(end.get("at") or time.time())
             folder.save(record)
             self._sizing.end(record)
-            log.info("burst %s of %s: %s", record.name, record.user or "nobody by name", record.outcome)
+            self._tell("ended", record)
 
     def _become(self, record: Record, state: str) -> None:
         record.state = state
         self._folder(record).save(record)
-        log.info("burst %s of %s: %s, %d workers on %s", record.name, record.user or "nobody by name", state, record.workers, record.engine)
+        self._tell("begun" if state == RUNNING else "waits", record)
+
+    def _tell(self, action: str, record: Record) -> None:
+        self._broker.news.tell(
+            BURST, action, burst_id=record.id, name=record.name, kernel_id=record.kernel_id, user=record.user, engine=record.engine,
+            workers=record.workers, gpus_per_worker=record.gpus, reason=record.outcome or "", message=record.message,
+        )  # fmt: skip
 
     async def _look_after(self) -> None:
         while True:

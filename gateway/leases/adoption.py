@@ -46,6 +46,7 @@ def believed(event: KernelSeen, old: KernelRecord | None, seq: int, now: float) 
         hold_until=now + event.hold_for if event.hold_for > 0 else -math.inf,
         silence=event.silence,
         denied=denied,
+        leaving=old.leaving if old is not None else "",
     )  # fmt: skip
     if phase in WITH_GPUS and not record.busy:
         record.idle_since = now - (event.idle_for or 0.0)

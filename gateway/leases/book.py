@@ -102,8 +102,7 @@ class Book(Ledger):
         waiters = []
         while self._touched:
             record = self._touched.popitem()[0]
-            if self.meter is not None:
-                self.meter.note(record, now)
+            self._note(record, now)
             self.devices.file(record)
             at = NEVER
             if record.phase is Phase.WAITING:
@@ -153,18 +152,21 @@ class Book(Ledger):
         if gpus:
             self.tally.waits[self.devices.flavor(record)].add(now - record.wanted_since)
         self._move(record, Phase.RESUMING, now)
-        if self.meter is not None:
-            self.meter.note(record, now)
+        record.leaving = ""
+        self._note(record, now)
         self._command(record, events.Grant(record.kernel_id, self._order + 1, gpus))
 
     def _park(self, record: KernelRecord, why: str, now: float) -> None:
         self.tally.parks[why] += 1
         self._move(record, Phase.PARKING, now)
+        record.leaving = why
         self.devices.file(record)
         self._command(record, events.Park(record.kernel_id, self._order + 1, why))
 
     def _deny(self, record: KernelRecord, why: ElasticError, now: float) -> None:
         self.tally.denied[why.reason] += 1
+        if self.journal is not None:
+            self.journal.refused(record, why, now)
         record.denied = True
         self._off(record, now)
         self._command(record, events.Deny(record.kernel_id, self._order + 1, why.reason, str(why)))

@@ -14,6 +14,7 @@ from .adoption import believed
 from .devices import Devices
 from .events import Event
 from .fairness import Usage
+from .journal import FAILED, RESTARTED, Journal
 from .levels import Levels
 from .meter import Meter
 from .policy import NEVER, Policy
@@ -37,6 +38,7 @@ class Ledger:
         self.drained: set[str] = set()  # nodes
         self.tally = Tally()
         self.meter: Meter | None = None  # where somebody wants to know who has had what
+        self.journal: Journal | None = None  # where somebody wants to be told of each step
         self.timers = Timers()  # by kernel id, and by ("node", name)
         self.costs = {Phase.PARKING: 0.0, Phase.RESUMING: 0.0}  # seconds that such a move takes, as seen lately
         self._seq = 0
@@ -121,6 +123,8 @@ class Ledger:
         if record is not None:
             if self.meter is not None:
                 self.meter.gone(record, now)
+            if self.journal is not None:
+                self.journal.gone(record, now)
             self._forget(record, now)
 
     def _silence(self, event: events.Silence, now: float) -> None:
@@ -133,6 +137,7 @@ class Ledger:
     def _restarted(self, event: events.Restarted, now: float) -> None:
         r = self.kernels.get(event.kernel_id)
         if r is not None:
+            r.leaving = RESTARTED
             self._seen(events.KernelSeen(r.kernel_id, r.user, r.count, r.node, r.name, r.display, order=event.order), now)
 
     def _forget(self, record: KernelRecord, now: float) -> None:
@@ -204,6 +209,8 @@ class Ledger:
         if record := self._answered(event, Phase.RESUMING, now):
             self._learn(record, now)
             self.tally.attaches[self.devices.flavor(record)].add(now - record.since)
+            if self.journal is not None:
+                self.journal.attached(record, now)
             self.devices.set_home(record, False)
             record.parked_bytes, record.got_at = 0, now
             self._move(record, Phase.HOLDING, now)
@@ -216,6 +223,7 @@ class Ledger:
                 record.parked_bytes = 0
             if event.reason != GPU_IN_USE:
                 record.wanted = False  # the supervisor has ended the cells that were held
+            record.leaving = FAILED
             self._free(record, now)
             self._off(record, now)
 
@@ -231,6 +239,9 @@ class Ledger:
         if record := self._answered(event, Phase.PARKING, now):
             late = event.reason == EXECUTING
             self.tally.refused[event.reason] += 1
+            record.leaving = ""
+            if self.journal is not None:
+                self.journal.kept(record, event.reason)
             record.refused, record.refused_until = event.reason, now + (EXECUTING_BACKOFF if late else self.policy.park_backoff)
             record.release_asked = record.release_asked and late
             self._move(record, Phase.HOLDING, now)
@@ -257,6 +268,13 @@ class Ledger:
             self._touched[record] = None
 
     # moves
+
+    def _note(self, record: KernelRecord, now: float) -> None:
+        """Its GPUs may have changed, or what runs on them."""
+        if self.meter is not None:
+            self.meter.note(record, now)
+        if self.journal is not None:
+            self.journal.note(record, now)
 
     def _move(self, record: KernelRecord, phase: Phase, now: float) -> None:
         record.phase, record.since = phase, now

@@ -44,6 +44,7 @@ class KernelRecord:
     release_asked: bool = False
     refused_until: float = -math.inf  # parking was refused: no new attempt before
     refused: str = ""  # and why
+    leaving: str = ""  # why its GPUs are about to be others'; "": they are not, or nobody has said why
     fixed: bool = False  # can't be parked: its state is exclusive, or a GPU of its is exclusive, lost or unknown
     contested: bool = False  # another kernel has the better claim to one of its GPUs
     silence: str = ""  # why its supervisor doesn't answer, while it doesn't: nothing can be asked of it

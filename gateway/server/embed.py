@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from traitlets.config import Configurable
+from jupyter_server.serverapp import ServerApp
 
 from ..broker.broker import Broker
 from ..broker.link import KernelLink
 from ..broker.usage import keep_usage, usage_of
 from ..burst.bursts import host
 from ..settings import ElasticGateway, Usage
+from .events import emit_news
 from .kernels import ElasticMappingKernelManager
 from .metrics import ElasticMetrics
 
@@ -24,6 +25,7 @@ SERVICES = [
     "gateway.server.channels",
     "gateway.server.gpu",
     "gateway.server.bursts",
+    "gateway.server.events",
     "gateway.server.stock",
 ]  # modules with ``default_handlers``
 LAB_SERVICES = [
@@ -33,12 +35,13 @@ LAB_SERVICES = [
 ]  # of a server that has sessions and kernels of its own
 
 
-def make_broker(parent: Configurable, kernels: ElasticMappingKernelManager, owner: str | None = None) -> Broker:
+def make_broker(parent: ServerApp, kernels: ElasticMappingKernelManager, owner: str | None = None) -> Broker:
     """A broker that isn't started yet. ``owner``: the name its kernels carry, "" for kernels that end with this process."""
     broker = Broker(parent, ElasticGateway(parent=parent).name if owner is None else owner)
     kernels.elastic_broker = broker
     host(broker, parent)
     keep_usage(broker, Usage(parent=parent))
+    emit_news(broker.news, parent.event_logger)
     return broker
 
 

@@ -74,7 +74,7 @@ class PolicyHandler(GpuHandlerBase):
 
     @rest
     async def patch(self) -> None:
-        self.broker.rules.change(self.body())
+        self.broker.rules.change(self.body(), by=self.current_user.username if getattr(self.current_user, "named", True) else "")
         rules = self.broker.rules.show()
         self.log.info("Lease policy is now %s.", json.dumps(rules))
         self.answer(rules)

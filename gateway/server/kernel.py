@@ -58,7 +58,7 @@ class ElasticKernelManager(ServerKernelManager):
         self.link: KernelLink | None = None
         self._state = KernelState()
         self._session = ""
-        self.farewell = "the kernel was shut down"
+        self.farewell, self.culled = "the kernel was shut down", False
         self._active_at = self._kept_until = time.monotonic()  # last, and by its user's `%gpu hold`; the machine's own clock may jump
         self._early = Early()  # of browsers that have left
         self._deaf: list[Callable[[], None]] = []  # what ends our listening to the link
@@ -139,7 +139,9 @@ class ElasticKernelManager(ServerKernelManager):
                 await self._launch(**{**(self._launch_args or {}), **kwargs})
         except BaseException as exc:
             self._give_up(exc)
+            self.parent.tell(self, "died", message=self.reason)
             raise
+        self.parent.tell(self, "restarted")
 
     @emit_kernel_action_event(success_msg="Kernel {kernel_id} was shutdown.")
     async def shutdown_kernel(self, now: bool = False, restart: bool = False) -> None:
@@ -406,11 +408,13 @@ class ElasticKernelManager(ServerKernelManager):
             self.parent.lose(self.kernel_id, reason)
         elif not self.shutting_down:
             self._give_up(SupervisorLost(reason))
+            self.parent.tell(self, "died", message=self.reason)
 
     def _died(self) -> None:
         """The process has ended unasked; the supervisor has closed its cells with the reason, and says so when it starts another."""
         if self._restarter is None or not self._restarter.died(self._worked):
             self._give_up(KernelDied(self._state.reason))
+            self.parent.tell(self, "died", message=self.reason)
 
     def _give_up(self, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):

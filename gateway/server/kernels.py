@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from jupyter_server._tz import utcnow
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 from traitlets import List, Unicode, default
 
+from ..broker.news import KERNEL
 from ..protocol.errors import ElasticError, SupervisorLost
 from ..protocol.websocket import CLOSE_KERNEL_GONE, CLOSE_RESTART
 from ..settings import Count
@@ -93,6 +95,12 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         """Variables that a client may set besides ``KERNEL_*``."""
         return self.session_envs.union(self.allowed_envs)
 
+    def tell(self, kernel: ElasticKernelManager, action: str, **fields: Any) -> None:
+        """Whoever follows this gateway's news."""
+        if self.elastic_broker is not None:
+            who = {"kernel_id": kernel.kernel_id, "user": kernel.user, "kernelspec": kernel.kernel_name}
+            self.elastic_broker.news.tell(KERNEL, action, **who, **fields)
+
     def user_of(self, kernel_id: str) -> str:
         """Whose kernel it is; "" for one that isn't here."""
         kernel = self._kernels.get(kernel_id)
@@ -147,13 +155,16 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
     async def _start(self, kernel: ElasticKernelManager, **kwargs: Any) -> None:
         try:
             await self.broker_is_up.wait()
+            began = time.monotonic()
             await kernel.start_kernel(kernel_id=kernel.kernel_id, **kwargs)
             self.start_counts[kernel.kernel_name, "ok"] += 1
+            self.tell(kernel, "started", seconds=round(time.monotonic() - began, 3))
         except ElasticError as exc:
             self.start_counts[kernel.kernel_name, "failed"] += 1
-            self.log.warning("Kernel %s did not start: %s", kernel.kernel_id, exc)
-        except Exception:
+            self.tell(kernel, "failed", message=str(exc))
+        except Exception as exc:
             self.start_counts[kernel.kernel_name, "failed"] += 1  # the kernel has logged it and tells its browsers
+            self.tell(kernel, "failed", message=str(exc) or type(exc).__name__)
         finally:
             self._starts.pop(kernel.kernel_id, None)
 
@@ -192,7 +203,7 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         kernel = self._forget(kernel_id)
         kernel.close_websockets(CLOSE_KERNEL_GONE, why, dead=True)
         kernel.cleanup_connection_file()
-        self.log.info("Kernel %s has ended: %s", kernel_id, why)
+        self.tell(kernel, "ended", message=why)
 
     def finish_end(self, kernel_id: str) -> None:
         """An earlier gateway had begun to end it."""
@@ -214,7 +225,7 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         finally:
             self._ending -= Counter((kernel_id,))
         self.last_kernel_activity = utcnow()
-        self.log.info("Kernel %s has ended.", kernel_id)
+        self.tell(kernel, "culled" if kernel.culled else "ended", message=kernel.farewell)
 
     async def end_all(self, now: bool = False) -> None:
         """End every kernel. One that can't be ended keeps none of the others."""
@@ -275,6 +286,7 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         if idle <= timeout or (busy and not self.cull_busy) or (connections and not self.cull_connected):
             return
         kernel.farewell = f"the kernel was culled after {idle:.0f} s without work (cull_idle_timeout)"
+        kernel.culled = True
         self.log.warning("Culling kernel %s: %s for %d s, %d connections.", kernel_id, kernel.execution_state, idle, connections)
         await self.shutdown_kernel(kernel_id)
 

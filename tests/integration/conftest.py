@@ -14,6 +14,7 @@ from tests.doubles.cuda import GIB, MIB, Node
 from tests.integration.cuda_notebook import GPU, Notebook
 from tests.integration.machine import Machine
 from tests.integration.serving import Gateway, end
+from tests.integration.users import TOKENS, Someone, serve_users
 
 DIES = {"display_name": "dies", "language": "python", "argv": ["python", "-c", "import sys; sys.exit('no such licence')"], "metadata": {}}
 
@@ -49,6 +50,37 @@ def own_machine() -> Iterator[Machine]:
     machine = Machine(Path(tempfile.mkdtemp(prefix="eg", dir="/tmp")))
     yield machine
     machine.clean()
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Gateway]:
+    """Of several users; tests leave it as they found it."""
+    machine = Machine(Path(tempfile.mkdtemp(prefix="eg", dir="/tmp")))
+    gateway = serve_users(machine)
+    yield gateway
+    if gateway.process.poll() is None:
+        end(gateway)
+    machine.clean()
+
+
+@pytest.fixture
+def ana(site: Gateway) -> Someone:
+    return Someone(site, TOKENS["ana"])
+
+
+@pytest.fixture
+def bo(site: Gateway) -> Someone:
+    return Someone(site, TOKENS["bo"])
+
+
+@pytest.fixture
+def ops(site: Gateway) -> Someone:
+    return Someone(site, TOKENS["ops"])
+
+
+@pytest.fixture
+def lab(site: Gateway) -> Someone:
+    return Someone(site, TOKENS["lab"])
 
 
 # kernels on the double's machine

@@ -3,65 +3,15 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterator
 
 import pytest
 import requests
 import websocket
 
 from gateway.server.people import hashed
-from tests.integration.machine import PATIENCE, Machine, until
-from tests.integration.serving import GPU, Gateway, Kernel, end
-
-TOKENS = {name: f"{name}-{'x' * 40}" for name in ("ana", "bo", "ops", "lab")}
-
-
-class Someone(Gateway):
-    """The same gateway, asked by one of its users."""
-
-    def __init__(self, gateway: Gateway, token: str) -> None:
-        self.machine, self.url, self.port, self.token = gateway.machine, gateway.url, gateway.port, token
-        self.headers = {"Authorization": f"token {token}"}
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    import tempfile
-    from pathlib import Path
-
-    machine = Machine(Path(tempfile.mkdtemp(prefix="eg", dir="/tmp")))
-    users = machine.root / "users.yaml"
-    extra = {"ops": ", admin: true", "lab": ", front_end: true", "ana": ", groups: [students]"}
-    users.write_text("".join(f"{name}: {{token: '{hashed(token)}'{extra.get(name, '')}}}\n" for name, token in TOKENS.items()))
-    (machine.root / "policy.yaml").write_text("groups: {students: {idle_timeout: 33}}")
-    gateway = Gateway(
-        machine, f"ElasticIdentityProvider.users_file={users}", f"Leases.policy_file={machine.root / 'policy.yaml'}",
-        "ElasticGateway.simulated_gpus=2",
-    )  # fmt: skip
-    yield gateway
-    if gateway.process.poll() is None:
-        end(gateway)
-    machine.clean()
-
-
-@pytest.fixture
-def ana(site: Gateway) -> Someone:
-    return Someone(site, TOKENS["ana"])
-
-
-@pytest.fixture
-def bo(site: Gateway) -> Someone:
-    return Someone(site, TOKENS["bo"])
-
-
-@pytest.fixture
-def ops(site: Gateway) -> Someone:
-    return Someone(site, TOKENS["ops"])
-
-
-@pytest.fixture
-def lab(site: Gateway) -> Someone:
-    return Someone(site, TOKENS["lab"])
+from tests.integration.machine import PATIENCE, until
+from tests.integration.serving import GPU, Gateway, Kernel
+from tests.integration.users import TOKENS, Someone
 
 
 def listed(someone: Gateway) -> set[str]:

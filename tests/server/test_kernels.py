@@ -226,7 +226,7 @@ def test_a_kernel_that_is_being_ended_is_nobodys_find_and_one_that_was_never_rea
         async def shutdown_kernel(now: bool) -> None:
             await ended.wait()
 
-        found._kernels["k1"] = SimpleNamespace(shutdown_kernel=shutdown_kernel, dead=False, link=None)
+        found._kernels["k1"] = SimpleNamespace(shutdown_kernel=shutdown_kernel, dead=False, link=None, culled=False, farewell="")
         found._kernel_connections["k1"] = 0
         assert not found.misses("k1"), "it is here"
         ending = asyncio.create_task(found.shutdown_kernel("k1"))
