@@ -47,13 +47,21 @@ def _choose_classes(serverapp: Any) -> None:
 
 
 def _load_jupyter_server_extension(serverapp: Any) -> None:
-    """Called last: our handler goes before the server's own, where our connection class is in use."""
+    """Called last. Our handler of kernels' channels goes before the server's own, where our connection class is in use."""
+    from . import page
+
     if not serverapp.gateway_config.gateway_enabled:
+        if serverapp.config.get("ElasticGateway", {}).get("embedded", False):  # the gateway is this server
+            page.switch_on(serverapp)
         return
     from jupyter_server.services.kernels.handlers import _kernel_id_regex
     from jupyter_server.utils import url_path_join
 
+    from . import forward
     from .connection import ChannelsHandler, ElasticGatewayConnection
+
+    serverapp.web_app.add_handlers(".*$", forward.handlers(serverapp.base_url))
+    page.switch_on(serverapp)
 
     if issubclass(serverapp.kernel_websocket_connection_class, ElasticGatewayConnection):
         channels = url_path_join(serverapp.base_url, f"/api/kernels/{_kernel_id_regex}/channels")

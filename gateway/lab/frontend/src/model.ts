@@ -1,0 +1,76 @@
+/** What `/api/gpu` and `/api/bursts` say, as far as it is shown. Moments are ISO 8601 in UTC, memory is bytes. */
+
+export type Phase = 'COLD' | 'WAITING' | 'RESUMING' | 'HOLDING' | 'PARKING' | 'PARKED';
+
+export interface Gpu {
+  uuid: string;
+  node: string;
+  flavor: string;
+  memory_bytes: number;
+  simulated: boolean;
+  leasable: boolean;
+}
+
+export interface Lease {
+  kernel_id: string;
+  user: string;
+  notebook: string;
+  phase: Phase;
+  gpus: string[];
+  executing: boolean;
+  since: string | null;
+  idle_since: string | null;
+  /** When it ends if nothing else runs; while a cell runs, the end of the maximum hold. */
+  ends_by: string | null;
+  hold_until: string | null;
+  parked_bytes: number;
+  /** Why its state couldn't be parked. */
+  unparkable: string;
+  /** Why it doesn't answer. */
+  alarm: string;
+}
+
+/** One that waits. */
+export interface Wait {
+  kernel_id: string;
+  user: string;
+  notebook: string;
+  count: number;
+  position: number;
+  since: string;
+  quota: string;
+}
+
+export interface Burst {
+  id: string;
+  name: string;
+  kernel_id: string;
+  user: string;
+  engine: string;
+  workers: number;
+  gpus: number;
+  /** Seconds since 1970. */
+  created: number;
+  started: number | null;
+  ended: number | null;
+  state: 'new' | 'waiting' | 'running' | 'ended';
+  outcome: string;
+  message: string;
+  leased: string[];
+}
+
+/** GPU time of one user, in seconds. */
+export interface Usage {
+  held: number;
+  executed: number;
+  saved: number;
+}
+
+export interface Picture {
+  gpus: readonly Gpu[];
+  leases: ReadonlyMap<string, Lease>;
+  queue: readonly Wait[];
+  drained: readonly string[];
+}
+
+export const NOTHING: Picture = { gpus: [], leases: new Map(), queue: [], drained: [] };
