@@ -24,6 +24,7 @@ def until_shown(sheet, text: str) -> None:
     status(sheet).get_by_text(re.compile(text)).wait_for()
 
 
+@pytest.mark.timeout(300)
 def test_the_status_item_follows_the_kernel_through_its_phases(notebook):
     first = notebook("1", "%%gpu\n%gpu simulate 1GB\ninput('go on?')", "%%gpu\n%gpu hold 10m", "%gpu hold 0")
     until_shown(first, r"^CPU$")
