@@ -62,6 +62,8 @@ def call(proxy: Proxy, asked: dict[str, Any], later: Callable[[dict[str, Any]], 
         return {"message": proxy.lease.hold(float(asked["seconds"]))}
     elif do == "release":
         return {"message": proxy.lease.release()}
+    elif do == "notice":
+        return {"shown": proxy.notice.say(str(asked["text"]), bool(asked["last"]))}
     else:
         raise BadRequest(f"unknown call {do!r}")
     return {}

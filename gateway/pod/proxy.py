@@ -35,6 +35,7 @@ from .link import Link
 from .lost_idle import LostIdle
 from .magic import MagicSocket
 from .messages import Messages
+from .notice import Notice
 from .orphans import Orphans
 from .owner import watch_owner
 from .possession import Possession
@@ -88,6 +89,7 @@ class Proxy:
             self.reactor, self.gate, self.messages, self.answers.publish, spec.notice_after,
             lambda: self.link.brokered, lambda: self.device.alarm,
         )  # fmt: skip
+        self.notice = Notice(self.messages, self.answers.publish)
         self.magic = MagicSocket(self.reactor, magic_socket, lambda asked, later: magic(self, asked, later))
         self.state.connection = self.front.connection
         self._interrupting = Interrupting(
@@ -336,6 +338,7 @@ class Proxy:
         for effect in effects:
             if isinstance(effect, Send):
                 self.waiting.ended(effect.request, granted=True)
+                self.notice.follow(effect.request)
                 self.back.send(channel(effect.request), effect.request.source, effect.request.parts)
             elif isinstance(effect, Hold):
                 self.waiting.held(effect.request)

@@ -59,6 +59,7 @@ class ElasticKernelManager(ServerKernelManager):
         self._state = KernelState()
         self._session = ""
         self.farewell, self.culled = "the kernel was shut down", False
+        self.ends_at: float | None = None  # on the monotonic clock: when it is culled, as its notebook was told
         self._active_at = self._kept_until = time.monotonic()  # last, and by its user's `%gpu hold`; the machine's own clock may jump
         self._early = Early()  # of browsers that have left
         self._deaf: list[Callable[[], None]] = []  # what ends our listening to the link
@@ -110,6 +111,17 @@ class ElasticKernelManager(ServerKernelManager):
     def kept(self) -> bool:
         """Its user's `%gpu hold` lasts."""
         return time.monotonic() < self._kept_until
+
+    @property
+    def ends_in(self) -> float | None:
+        """Seconds until it is culled, as its notebook was told; None: it isn't."""
+        return None if self.ends_at is None else self.ends_at - time.monotonic()
+
+    async def notify(self, text: str, last: bool) -> None:
+        """A line below the cell that ran last, in place of the one before; ``last``: the next will be another."""
+        if self.link is not None and self.link.connected and self._state.alive:
+            with contextlib.suppress(ElasticError):  # an older supervisor, or one that has just ended
+                await self.link.call("notice", text=text, last=last)
 
     @emit_kernel_action_event(success_msg="Kernel {kernel_id} was started.")
     async def start_kernel(self, **kwargs: Any) -> None:
@@ -376,6 +388,8 @@ class ElasticKernelManager(ServerKernelManager):
         self.parent.last_kernel_activity = max(self.parent.last_kernel_activity, self.last_activity)
         if state.reason and not state.alive and not self.shutting_down:  # an end that was asked for needs no reason
             self.reason = state.reason
+        if self.ends_at is not None and (self.working or self.kept):
+            self.parent.look_again(self.kernel_id)
         if not self._found:
             self._take_over(state)
         elif before.alive and not state.alive and not self.shutting_down:

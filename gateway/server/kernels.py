@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from jupyter_client.kernelspec import NoSuchKernel
@@ -20,8 +21,9 @@ from traitlets import List, Unicode, default
 from ..broker.news import KERNEL
 from ..protocol.errors import ElasticError, SupervisorLost
 from ..protocol.websocket import CLOSE_KERNEL_GONE, CLOSE_RESTART
-from ..settings import Count
+from ..settings import Count, Seconds
 from .answers import for_stock, no_such_kernel
+from .culling import Fate, decide, interval, long
 from .kernel import UNKNOWN, ElasticKernelManager
 
 if TYPE_CHECKING:
@@ -62,6 +64,14 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         help="Names of users (KERNEL_USERNAME) who may not start kernels, allowed or not. []: none, the default.",
     ).tag(config=True)
 
+    cull_warning = Seconds(
+        300.0,
+        allow_none=True,
+        help="""How long before an idle kernel is ended (cull_idle_timeout) its notebook says so, below the cell that ran last, in seconds;
+        at most half of that timeout. 300, the default, is time to come back from the next room. Who runs a cell keeps the kernel. None or
+        0: kernels end unannounced.""",
+    ).tag(config=True)
+
     elastic_broker: Broker | None = None
     session_envs = frozenset({"JPY_SESSION_NAME"})  # the notebook's path, which those who wait for its GPU are shown
     kernel_manager_class: Any
@@ -72,7 +82,7 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         super().__init__(**kwargs)
         self._starts = {}
         self.start_counts: Counter[tuple[str, str]] = Counter()  # by kernelspec and result
-        self._ends: set[asyncio.Task[None]] = set()  # of kernels whose end an earlier gateway had begun
+        self._ends: set[asyncio.Task[None]] = set()  # of kernels whose end an earlier gateway had begun, or that are looked at again
         self._ending: Counter[str] = Counter()  # ids of kernels that are being ended, which nobody finds again
         self.broker_is_up = asyncio.Event()
         self.broker_is_up.set()
@@ -83,8 +93,7 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
 
     @default("cull_interval")
     def _often_enough(self) -> int:
-        """Stock looks every five minutes, which makes a short timeout a long one."""
-        return min(300, max(1, self.cull_idle_timeout // 4)) if self.cull_idle_timeout > 0 else 300
+        return interval(self.cull_idle_timeout, self.cull_warning or 0.0)
 
     @default("use_pending_kernels")
     def _always_pending(self) -> bool:
@@ -105,6 +114,12 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         """Whose kernel it is; "" for one that isn't here."""
         kernel = self._kernels.get(kernel_id)
         return "" if kernel is None else kernel.user
+
+    def kernel_model(self, kernel_id: str) -> dict[str, Any]:
+        """With ``ends_at`` where it is about to be culled."""
+        model: dict[str, Any] = super().kernel_model(kernel_id)
+        ends_in = self._kernels[kernel_id].ends_in
+        return model if ends_in is None else {**model, "ends_at": moment(ends_in)}
 
     # starting
 
@@ -275,20 +290,39 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
 
     async def cull_kernel_if_idle(self, kernel_id: str) -> None:
         kernel = self._kernels.get(kernel_id)
-        if kernel is None or kernel.pending or kernel.kept:
+        if kernel is None or kernel.pending:
             return
-        timeout = (kernel.kernel_spec.metadata or {}).get("cull_idle_timeout", self.cull_idle_timeout)
-        if timeout <= 0:  # a kernelspec's way to say never
-            return
+        timeout = (kernel.kernel_spec.metadata or {}).get("cull_idle_timeout", self.cull_idle_timeout)  # 0 there: never
         busy = kernel.working or kernel.execution_state in ("busy", "starting", "restarting", UNKNOWN)
-        connections = self._kernel_connections.get(kernel_id, 0)
-        idle = kernel.idle_for
-        if idle <= timeout or (busy and not self.cull_busy) or (connections and not self.cull_connected):
-            return
-        kernel.farewell = f"the kernel was culled after {idle:.0f} s without work (cull_idle_timeout)"
-        kernel.culled = True
-        self.log.warning("Culling kernel %s: %s for %d s, %d connections.", kernel_id, kernel.execution_state, idle, connections)
-        await self.shutdown_kernel(kernel_id)
+        connections, idle = self._kernel_connections.get(kernel_id, 0), kernel.idle_for
+        spared = kernel.kept or (busy and not self.cull_busy) or bool(connections and not self.cull_connected)
+        decision = decide(idle, timeout, self.cull_warning or 0.0, kernel.ends_in, spared)
+        if decision.fate is Fate.WARN:
+            kernel.ends_at = time.monotonic() + decision.ends_in
+            at = moment(decision.ends_in)
+            text = (
+                f"This kernel has done nothing for {long(idle)} and will be ended in {long(decision.ends_in)}, at {at[11:16]} UTC, with its"
+                " variables. Run a cell to keep it."
+            )
+            self.tell(kernel, "cull_warned", ends_at=at, message=text)
+            await kernel.notify(text, last=False)
+        elif decision.fate is Fate.AVERT:
+            kernel.ends_at = None
+            self.tell(kernel, "cull_averted")
+            await kernel.notify("This kernel was about to be ended for having done nothing, and goes on.", last=True)
+        elif decision.fate is Fate.CULL:
+            kernel.farewell = f"the kernel was culled after {idle:.0f} s without work (cull_idle_timeout)"
+            kernel.culled = True
+            self.log.warning("Culling kernel %s: %s for %d s, %d connections.", kernel_id, kernel.execution_state, idle, connections)
+            await kernel.notify(f"This kernel was ended after {long(idle)} without work: restart it to go on.", last=True)
+            if kernel_id in self and (self.cull_busy or not kernel.working):  # a cell that has come meanwhile keeps it
+                await self.shutdown_kernel(kernel_id)
+
+    def look_again(self, kernel_id: str) -> None:
+        """One that was to end works again, and its notebook is told at once."""
+        task = asyncio.create_task(self.cull_kernel_if_idle(kernel_id))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
 
     # what jupyter_server does with sockets of its own
 
@@ -352,3 +386,8 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         if os.path.isabs(wanted) and os.path.isdir(wanted):
             return wanted
         return self.cwd_for_path(path or "", env=env)
+
+
+def moment(seconds: float) -> str:
+    """So many from now, in UTC."""
+    return (utcnow() + timedelta(seconds=seconds)).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ from tests.lab.conftest import free_port
 
 
 class Servers:
-    """A gateway with one simulated GPU and the JupyterLab in front of it."""
+    """A gateway with one simulated GPU and the JupyterLab in front of it; ``more``: lines of its configuration."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, more: str = "") -> None:
         self.root = root
         self.gateway_port = free_port()
         self.gateway: subprocess.Popen[bytes] | None = None
@@ -29,6 +30,7 @@ c.ElasticGateway.simulated_gpus = 1
 c.SimulatedGpu.park_seconds = 0.1
 c.Leases.min_hold = 0
 c.LocalBackend.runtime_dir = {str(root / "k")!r}
+{more}
 """)
         self.start_gateway()
         self.lab = JupyterLab(root, f"http://127.0.0.1:{self.gateway_port}")
@@ -55,14 +57,20 @@ c.LocalBackend.runtime_dir = {str(root / "k")!r}
         self.gateway.wait(SECONDS)
 
 
-@pytest.fixture(scope="session")
-def servers() -> Iterator[Servers]:
+@contextmanager
+def serving(more: str = "") -> Iterator[Servers]:
     chromium()
     root = Path(tempfile.mkdtemp(prefix="eg-b-", dir="/tmp"))  # short, as sockets will lie below
-    running = Servers(root)
+    running = Servers(root, more)
     yield running
     running.end()
     shutil.rmtree(root)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    with serving() as running:
+        yield running
 
 
 @pytest.fixture

@@ -196,6 +196,8 @@ def test_idle_kernels_are_culled_and_busy_ones_never(own_machine):
         tab = idle.open()
         tab.run("1")
         assert tab.until_closed()[0] == ws.CLOSE_KERNEL_GONE
+        said = [m["content"]["data"]["text/plain"] for m in tab.messages if m["type"] in ("display_data", "update_display_data")]
+        assert ["will be ended in" in said[0], "was ended after" in said[-1]] == [True, True], said
         assert tab.states()[-1] == "dead"
         until(lambda: fresh.state == "404")
         assert busy.state == "busy", "a quiet cell that nobody watches is work"

@@ -48,7 +48,9 @@ def test_it_serves_kernels_and_no_files():
 
 def test_it_looks_for_idle_kernels_often_enough_for_a_short_timeout():
     assert ElasticMappingKernelManager(cull_idle_timeout=20).cull_interval == 5
-    assert ElasticMappingKernelManager(cull_idle_timeout=7200).cull_interval == 300
+    assert ElasticMappingKernelManager(cull_idle_timeout=7200, cull_warning=60).cull_interval == 30
+    assert ElasticMappingKernelManager(cull_idle_timeout=7200, cull_warning=0).cull_interval == 300
+    assert ElasticMappingKernelManager(cull_idle_timeout=7200).cull_interval == 150
     assert ElasticMappingKernelManager(cull_idle_timeout=20, cull_interval=11).cull_interval == 11
 
 

@@ -34,6 +34,12 @@ def manager(**settings: Any) -> ElasticMappingKernelManager:
 def kernel(idle: float = 100.0, **fields: Any) -> Any:
     spec = SimpleNamespace(metadata=fields.pop("metadata", {}))
     known = {"pending": False, "working": False, "execution_state": "idle", "user": "", "kernel_spec": spec, "kept": False}
+    said: list[str] = []
+
+    async def notify(text: str, last: bool) -> None:
+        said.append(text)
+
+    known |= {"kernel_id": "k1", "kernel_name": "", "ends_at": None, "ends_in": None, "notify": notify, "said": said}
     return SimpleNamespace(idle_for=idle, **(known | fields))
 
 
@@ -54,16 +60,51 @@ def kernel(idle: float = 100.0, **fields: Any) -> Any:
     ],
 )
 def test_only_a_kernel_that_does_nothing_for_long_enough_is_culled(one, culled):
-    found = manager(cull_idle_timeout=60)
+    found = manager(cull_idle_timeout=60, cull_warning=0)
     found._kernels["k1"] = one
     asyncio.run(found.cull_kernels())
     assert found.ended == (["k1"] if culled else [])
 
 
+def test_a_kernel_that_is_about_to_end_is_told_and_has_the_time_that_it_was_told():
+    found = manager(cull_idle_timeout=60, cull_warning=20)
+    one = found._kernels["k1"] = kernel(idle=45)
+    asyncio.run(found.cull_kernels())
+    assert found.ended == [] and "will be ended in 20 s" in one.said[0]
+    one.idle_for, one.ends_in = 64, 1  # looked at late: what it was told holds
+    asyncio.run(found.cull_kernels())
+    assert found.ended == []
+    one.ends_in = -1
+    asyncio.run(found.cull_kernels())
+    assert found.ended == ["k1"] and len(one.said) == 2 and "was ended" in one.said[1]
+
+
+@pytest.mark.parametrize("changed", [{"idle_for": 1}, {"working": True}, {"kept": True}])
+def test_a_kernel_that_was_told_and_works_again_is_told_that_it_goes_on(changed):
+    found = manager(cull_idle_timeout=60, cull_warning=20)
+    one = found._kernels["k1"] = kernel(idle=45, ends_at=9.0, ends_in=5)
+    vars(one).update(changed)
+    asyncio.run(found.cull_kernels())
+    assert (found.ended, one.ends_at, len(one.said)) == ([], None, 1)
+    assert "goes on" in one.said[0]
+
+
+def test_a_cell_that_comes_as_its_kernel_is_ended_keeps_it():
+    found = manager(cull_idle_timeout=60, cull_warning=20)
+    one = found._kernels["k1"] = kernel(ends_in=-1)
+
+    async def notify(text: str, last: bool) -> None:
+        one.working = True
+
+    one.notify = notify
+    asyncio.run(found.cull_kernels())
+    assert found.ended == []
+
+
 @pytest.mark.parametrize("connected", [True, False])
 @pytest.mark.case("C03")
 def test_an_open_tab_keeps_a_kernel_only_where_the_administrator_says_so(connected):
-    found = manager(cull_idle_timeout=60, cull_connected=connected)
+    found = manager(cull_idle_timeout=60, cull_connected=connected, cull_warning=0)
     found._kernels["k1"] = kernel()
     found._kernel_connections["k1"] = 2
     asyncio.run(found.cull_kernels())
@@ -71,7 +112,7 @@ def test_an_open_tab_keeps_a_kernel_only_where_the_administrator_says_so(connect
 
 
 def test_a_kernel_that_can_not_be_culled_keeps_no_other():
-    found = manager(cull_idle_timeout=60)
+    found = manager(cull_idle_timeout=60, cull_warning=0)
 
     async def end(kernel_id: str) -> None:
         if kernel_id == "k1":
