@@ -11,8 +11,9 @@ from typing import Any
 
 def load_ipython_extension(shell: Any) -> None:
     """Called by IPython: adds ``%gpu``, ``%%gpu``, ``%%cpu``, ``%%distributed`` and ``%burst`` to ``shell``."""
-    from . import distributed, gate_line, gpu
+    from . import distributed, gate_line, gpu, output
 
+    output.install(shell)
     gate_line.install(shell)
     gpu.install(shell)
     distributed.install(shell)
