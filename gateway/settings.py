@@ -460,8 +460,7 @@ class KubernetesBackend(Launching):
 
     code_image = Unicode(
         "",
-        help="""The gateway's own image: it has the code that is brought into kernels' pods, and runs the slots. No default; the chart sets
-        it.""",
+        help="""The gateway's own image, which slots run. No default; the chart sets it.""",
     ).tag(config=True)
 
     pull_policy = Choice(

@@ -1,4 +1,4 @@
-"""The code that an init container copies, in an image with nothing but Python, pyzmq and a kernel: as another user, read-only."""
+"""The code that a kernel's pod mounts, in an image with nothing but Python, pyzmq and a kernel: as another user, read-only."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.backends.kubernetes.code import archive
+from gateway.backends.kubernetes.manifests import CODE_KEY
 from gateway.broker.link import KernelLink
 from tests.integration.pods import Browser, Pod
 
@@ -67,36 +69,20 @@ def image(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def code() -> Iterator[Path]:
-    """What the init container brings."""
-    target = Path(tempfile.mkdtemp(prefix="code-", dir="/tmp"))
-    target.chmod(0o755)
-    for _ in range(2):  # an init container may run again
-        subprocess.run([sys.executable, "-m", "gateway.pod.copy", str(target)], check=True, umask=0o077)
-    yield target
-    shutil.rmtree(target)
-
-
-def listing(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-def test_what_an_image_gets_is_what_runs_there_and_everybody_may_read_it(code: Path) -> None:
-    there = listing(code)
-    assert {"gateway/__init__.py", "gateway/pod/supervisor.py", "gateway/protocol/model.py", "gateway/magics/gpu.py"} <= set(there)
-    assert {Path(path).parts[1] for path in there if len(Path(path).parts) > 2} == {"pod", "protocol", "magics", "vendor"}
-    for path in code.rglob("*"):
-        assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644)
-
-
-def test_a_target_that_can_not_be_written_is_said_with_the_remedy(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    done = subprocess.run([sys.executable, "-m", "gateway.pod.copy", str(tmp_path / "file")], capture_output=True, text=True)
-    assert done.returncode == 1 and "Mount a volume there" in done.stderr
+    """What the pod's Secret holds, mounted as the kubelet does: by a link to a link."""
+    folder = Path(tempfile.mkdtemp(prefix="code-", dir="/tmp"))
+    (folder / "..1").mkdir()
+    (folder / "..1" / CODE_KEY).write_bytes(archive())
+    (folder / "..data").symlink_to("..1")
+    (folder / CODE_KEY).symlink_to(f"..data/{CODE_KEY}")
+    for each in (folder, folder / "..1"):
+        each.chmod(0o755)
+    yield folder / CODE_KEY
+    shutil.rmtree(folder)
 
 
 @pytest.mark.timeout(400)
-def test_the_copied_code_runs_a_kernel_in_an_image_with_pyzmq_and_ipykernel_alone(image: str, code: Path) -> None:
-    before = listing(code)
+def test_the_packed_code_runs_a_kernel_in_an_image_with_pyzmq_and_ipykernel_alone(image: str, code: Path) -> None:
     folder = Path(tempfile.mkdtemp(prefix="volume-", dir="/tmp"))
     env = {"PATH": f"{Path(image).parent}:/usr/bin:/bin", "PYTHONPATH": str(code), "HOME": str(folder), "TMPDIR": str(folder)}
     argv = [image, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--ext=gateway.magics"]
@@ -114,19 +100,17 @@ def test_the_copied_code_runs_a_kernel_in_an_image_with_pyzmq_and_ipykernel_alon
         link = KernelLink(pod)
         await link.open(["owner", "broker", "sessions"], 1, 60)
         browser = Browser(link, "one")
-        cell = asyncio.create_task(browser.run("%%gpu\nimport gateway, os\nprint(gateway.__file__, os.getuid(), os.getppid())"))
+        cell = asyncio.create_task(browser.run("%%gpu\nimport gateway, os\nprint(gateway.__loader__.archive, os.getuid(), os.getppid())"))
         await link.until(lambda state: state.lease.wanted)
         link.order("grant", (1, 1), gpus=["slot/0"], devices=["GPU-SIM-0"])
         parent = 1 if contained else pod.process.pid
-        assert await cell == f"{code}/gateway/__init__.py {uid} {parent}\n"
+        assert await cell == f"{code} {uid} {parent}\n"
         assert "slot/0" in await browser.run("%gpu status")
         link.close()
 
     asyncio.run(asyncio.wait_for(story(), 120))
     assert pod.stop() == 0
     assert not (folder / "run").exists()
-    if contained:
-        assert listing(code) == before
 
 
 CELL = """

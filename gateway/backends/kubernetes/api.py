@@ -28,6 +28,7 @@ from .errors import ApiConflict, ApiError, ApiExpired, ApiMissing, ApiUnavailabl
 
 Json = dict[str, Any]
 JSON = "application/json"
+METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE = 500  # objects asked for at once
 CONNECT, ANSWER = 10.0, 30.0  # seconds for a connection, and for a whole answer
 CONNECTIONS = 32  # at most, watches among them: more would shake hands all at once and hold the loop up; the rest wait their turn
@@ -76,7 +77,7 @@ class KubeApi:
         connector = aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60, socket_factory=_socket)
         self._session = aiohttp.ClientSession(
             connector=connector, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=2**21,
-            headers={"User-Agent": f"jupyter-elastic-gateway/{__version__}", "Accept": "application/json", "Accept-Encoding": "identity"},
+            headers={"User-Agent": f"jupyter-elastic-gateway/{__version__}", "Accept-Encoding": "identity"},
         )  # fmt: skip
 
     @classmethod
@@ -154,6 +155,12 @@ class KubeApi:
                 return items, str(meta.get("resourceVersion", ""))
             query["continue"] = meta["continue"]
 
+    async def names(self, kind: Kind, namespace: str | None, selector: str = "") -> set[str]:
+        """Of all objects that a label selector matches; what is in them isn't sent."""
+        query, doing = _selectors(selector, ""), _doing("list", kind, namespace)
+        async with self._ask("GET", kind.path(namespace), doing, query=query, accept=METADATA) as response:
+            return {str(each["metadata"]["name"]) for each in self._read(await response.read()).get("items") or ()}
+
     async def watch(
         self, kind: Kind, namespace: str | None, selector: str, resource_version: str, *, fields: str = "",
         on_open: Callable[[], None] | None = None,
@@ -196,7 +203,9 @@ class KubeApi:
     ) -> Json:
         doing = _doing(verb, kind, namespace, name or (body or {}).get("metadata", {}).get("name"))
         async with self._ask(method, kind.path(namespace, name), doing, body=body, content=content, secret=kind == SECRETS) as response:
-            answer = await response.read()
+            return self._read(await response.read())
+
+    def _read(self, answer: bytes) -> Json:
         try:
             return dict(json.loads(answer))
         except (ValueError, TypeError):
@@ -205,7 +214,7 @@ class KubeApi:
     @asynccontextmanager
     async def _ask(
         self, method: str, path: str, doing: str, *, query: Mapping[str, str] | None = None, body: Any = None,
-        content: str = JSON, timeout: aiohttp.ClientTimeout | None = None, secret: bool = False,
+        content: str = JSON, timeout: aiohttp.ClientTimeout | None = None, secret: bool = False, accept: str = JSON,
     ) -> AsyncIterator[aiohttp.ClientResponse]:  # fmt: skip
         """A response that is no error; its body is the caller's to read."""
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
@@ -217,6 +226,7 @@ class KubeApi:
             way = self._access
             headers = await way.headers()
             anonymous = not headers and not way.certificate
+            headers["Accept"] = accept
             if data is not None:
                 headers["Content-Type"] = content
             url = URL(way.server + path + (f"?{urlencode(query)}" if query else ""), encoded=True)

@@ -21,6 +21,7 @@ from ...settings import ElasticGateway, KubernetesBackend
 from ..base import Backend, Claim, Foreign, Warm
 from . import names, reasons
 from .api import LEASES, PODS, KubeApi
+from .code import Code, version
 from .errors import ApiConflict, ApiMissing, ApiUnavailable
 from .manifests import LINK_PORT, PORTS, Site
 from .news import Pods
@@ -52,13 +53,17 @@ class KubernetesCluster(Backend):
                 f"{', '.join(self.profiles)}."
             )
         if not settings.code_image:
-            raise SettingError("KubernetesBackend.code_image is missing: name the gateway's own image, whose code kernels run.")
-        self._site = Site(gateway.name, settings.namespace or _own_namespace(), settings.code_image, settings.pull_policy)
+            raise SettingError("KubernetesBackend.code_image is missing: name the gateway's own image, which slots run.")
+        self._site = Site(
+            gateway.name, settings.namespace or _own_namespace(), settings.code_image, settings.pull_policy,
+            names.code(gateway.name, version()),
+        )  # fmt: skip
         self._simulated = gateway.simulated_gpus is not None
         self._opening = asyncio.Lock()
         self._api: KubeApi | None = None
         self._watch: Reflector
         self._slots: Slots
+        self._code: Code
         self._warm: WarmKernels
         self._starts: Starts
         self._read: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # the Secrets' parts of the pods that were found, by uid
@@ -113,6 +118,7 @@ class KubernetesCluster(Backend):
             if pod is None and (owned or spec is None or spec.unclaimed):
                 log.warning("the Secret %s belongs to no pod: deleting it", name)
                 await self._starts.forget_secret(name)
+        await self._code.tidy(self._pods.of(names.ROLE_KERNEL))
 
     async def unfinished(self) -> list[Spec]:
         """Their pods are not there yet, or not yet running."""
@@ -189,6 +195,7 @@ class KubernetesCluster(Backend):
     async def end_warm(self) -> None:
         if self._api is not None:
             await self._warm.end()
+            await self._code.end()
 
     async def close(self) -> None:
         api, self._api = self._api, None
@@ -210,8 +217,9 @@ class KubernetesCluster(Backend):
         return self._site.namespace
 
     @property
-    def code_image(self) -> str:
-        return self._site.code_image
+    def code(self) -> str:
+        """The Secret with the code that kernels run."""
+        return self._site.code
 
     @property
     def api(self) -> KubeApi:
@@ -261,7 +269,8 @@ class KubernetesCluster(Backend):
                         f"{self._site.namespace}?"
                     ) from None
                 raise
-            self._api, self._watch, self._slots, self._starts = api, watch, slots, Starts(self, self._pods, self._site)
+            self._code = code = Code(api, self._site)
+            self._api, self._watch, self._slots, self._starts = api, watch, slots, Starts(self, self._pods, self._site, code)
             self._warm = WarmKernels(self, self._starts, self._pods, self._start)
 
     def _pressed(self, pods: tuple[Foreign, ...]) -> None:

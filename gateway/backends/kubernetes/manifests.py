@@ -21,6 +21,7 @@ LINK_PORT = 5554
 PORTS = {"shell": 5555, "iopub": 5556, "stdin": 5557, "control": 5558, "hb": 5559}
 
 CODE = "/opt/elastic"  # where our code lies in a kernel's pod
+CODE_KEY = "code.zip"  # of its Secret
 STATE = "/run/elastic/state"
 SPEC = "/run/elastic/spec"
 SPEC_KEY, OWNER_KEY = "spec.json", "owner.json"  # of the Secret: what the pod reads, and what only its gateway reads
@@ -35,8 +36,9 @@ class Site:
 
     gateway: str
     namespace: str
-    code_image: str  # the gateway's own: it has the code that kernels and slots run
+    code_image: str  # the gateway's own, which slots run
     pull_policy: str = "IfNotPresent"
+    code: str = ""  # the Secret whose code kernels run
 
 
 def secret(site: Site, name: str, kernel_id: str, user: str, spec: Mapping[str, Any], owner: Mapping[str, Any]) -> Object:
@@ -51,11 +53,24 @@ def secret(site: Site, name: str, kernel_id: str, user: str, spec: Mapping[str, 
     }
 
 
+def code_secret(site: Site, zipped: str) -> Object:
+    """Our code, for all kernels' pods of a gateway. ``zipped``: in base64."""
+    labels = {names.MANAGED_BY: names.MANAGER, names.GATEWAY: site.gateway, names.ROLE: names.ROLE_CODE}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": site.code, "namespace": site.namespace, "labels": labels},
+        "type": "Opaque",
+        "immutable": True,
+        "data": {CODE_KEY: zipped},
+    }
+
+
 def kernel_pod(
     site: Site, profile: Profile, name: str, kernel_id: str, user: str, gpus: int, drained: Collection[str] = (), node: str | None = None
 ) -> Object:  # fmt: skip
-    """A kernel's pod. Its supervisor is the container's first process; an init container brings our code. ``drained``: nodes that it
-    must not be on; ``node``: the one where it should be, if it can."""
+    """A kernel's pod. Its supervisor is the container's first process, and our code comes by a Secret. ``drained``: nodes that it must not
+    be on; ``node``: the one where it should be, if it can."""
     metadata = _metadata(site, name, names.ROLE_KERNEL, kernel_id, user)
     metadata["labels"] = {**profile.labels, **metadata["labels"], f"{names.PREFIX}/profile": profile.name}
     metadata["annotations"] = {**profile.annotations, "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
@@ -63,17 +78,6 @@ def kernel_pod(
     spec: Object = {
         **_pod_basics(profile),
         "terminationGracePeriodSeconds": 30,
-        "initContainers": [
-            {
-                "name": "code",
-                "image": site.code_image,
-                "imagePullPolicy": site.pull_policy,
-                "command": ["python", "-m", "gateway.pod.copy", CODE],
-                "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
-                "securityContext": _locked_down(),
-                "volumeMounts": [{"name": "elastic-code", "mountPath": CODE}],
-            }
-        ],
         "containers": [
             {
                 "name": "kernel",
@@ -94,7 +98,7 @@ def kernel_pod(
             }
         ],
         "volumes": [
-            {"name": "elastic-code", "emptyDir": {"sizeLimit": "64Mi"}},
+            {"name": "elastic-code", "secret": {"secretName": site.code, "defaultMode": 0o444}},
             {"name": "elastic-state", "emptyDir": {}},
             {
                 "name": "elastic-spec",
@@ -199,7 +203,7 @@ def _locked_down(read_only: bool = True) -> Object:
 
 def _env(profile: Profile) -> list[Object]:
     """Of the supervisor; the kernel's own comes by the Secret."""
-    env = {"PYTHONPATH": CODE, "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {"PYTHONPATH": f"{CODE}/{CODE_KEY}", "PYTHONDONTWRITEBYTECODE": "1"}
     if profile.gpu_resource and profile.gpu_sees == "runtime":
         env["NVIDIA_VISIBLE_DEVICES"] = "all"
     elif not profile.gpu_resource:

@@ -14,7 +14,7 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "jupyter-elastic-gateway"
 GATEWAY, KERNEL, USER, ROLE = (f"{PREFIX}/{name}" for name in ("gateway", "kernel", "user", "role"))
 WARM = f"{PREFIX}/warm"  # label of a kernel's pod that is nobody's yet
-ROLE_KERNEL, ROLE_SLOT = "kernel", "slot"
+ROLE_KERNEL, ROLE_SLOT, ROLE_CODE = "kernel", "slot", "code"
 
 _NAME_MOST = 63 - len("kernel-") - len("-99")
 
@@ -35,6 +35,11 @@ def kernel_pod(kernel_id: str, life: int = 1) -> str:
     """Of the kernel's pod, and of its Secret. ``life``: where the pod of an earlier one is lost with its node, and its name with it."""
     name = f"kernel-{slug(kernel_id, _NAME_MOST)}"
     return name if life == 1 else f"{name}-{life}"
+
+
+def code(gateway: str, version: str) -> str:
+    """Of the Secret with one version of our code. Each gateway has its own, so that none removes another's."""
+    return f"code-{slug(gateway)}-{version}"
 
 
 def slot_pod(kernel_id: str, generation: int, number: int) -> str:

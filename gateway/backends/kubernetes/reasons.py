@@ -81,7 +81,8 @@ def _ended(pod: Pod) -> Trouble | None:
         for init in _statuses(pod, "initContainerStatuses"):
             ended = init.get("state", {}).get("terminated")
             if ended and ended.get("exitCode"):
-                return Trouble(f"Our code could not be brought into the pod ({_exit(ended)}). Check the gateway's own image.", True, "init")
+                said = f"The init container {init.get('name')} failed in this kernel's pod ({_exit(ended)})."
+                return Trouble(f"{said} Ask who adds it to pods of this namespace.", True, "init")
         return None
     deleted = bool(pod["metadata"].get("deletionTimestamp"))  # then it was killed after its grace
     if status.get("reason") == "Evicted":

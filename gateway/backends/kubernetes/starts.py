@@ -16,6 +16,7 @@ from ...protocol.errors import ElasticError, LaunchError, SupervisorLost
 from ...protocol.model import Spec
 from . import manifests, names, reasons
 from .api import PODS, SECRETS
+from .code import Code
 from .errors import ApiConflict, ApiDenied, ApiMissing
 from .manifests import LINK_PORT, Site
 from .news import Pods
@@ -34,8 +35,8 @@ LISTEN_SECONDS = 20.0  # from a container that runs to a supervisor that listens
 class Starts:
     """Of one gateway's kernels."""
 
-    def __init__(self, cluster: KubernetesCluster, pods: Pods, site: Site) -> None:
-        self._cluster, self._pods, self._site = cluster, pods, site
+    def __init__(self, cluster: KubernetesCluster, pods: Pods, site: Site, code: Code) -> None:
+        self._cluster, self._pods, self._site, self._code = cluster, pods, site, code
         self._starting: dict[str, tuple[str, int]] = {}  # by pod: where it should be, and its GPUs, while the broker doesn't know it
 
     async def make(self, spec: Spec, profile: Profile, owner: Mapping[str, Any], warm: str = "") -> reasons.Pod:
@@ -43,6 +44,7 @@ class Starts:
         ``LaunchError``."""
         site, name = self._site, self._name(spec.kernel_id)
         secret = manifests.secret(site, name, spec.kernel_id, spec.user, spec.to_json(), owner)
+        await self._code.there()
         await self._create_anew(SECRETS, name, secret)
         try:
             node = self._cluster.node_for(profile, spec.gpus, self._starting.values())
@@ -158,14 +160,10 @@ class Starts:
             log.warning("the Secret %s could not be deleted, and is when the gateway starts again: %s", name, exc)
 
     async def _log(self, name: str) -> str:
-        for container in ("kernel", "code"):
-            try:
-                words = (await self._cluster.api.log(self._site.namespace, name, container)).strip()
-            except ElasticError:
-                continue
-            if words:
-                return words
-        return ""
+        try:
+            return (await self._cluster.api.log(self._site.namespace, name, "kernel")).strip()
+        except ElasticError:
+            return ""
 
     async def secrets(self) -> dict[str, Any]:
         selector = names.selector(self._site.gateway, names.ROLE_KERNEL)

@@ -58,7 +58,7 @@ class WarmKernels:
         """From now on so many of these are there as their profiles say, and no others. Called once."""
         for spec, profile in wanted:
             if spec.language == "python":
-                self._wanted[key(self._cluster.code_image, spec, profile)] = spec, profile
+                self._wanted[key(self._cluster.code, spec, profile)] = spec, profile
             else:
                 log.warning("kernels of %s are never warm: only a Python kernel can be told afterwards whose it is", spec.name)
         self._keeper = asyncio.create_task(self._keep(), name="warm kernels")
@@ -87,7 +87,7 @@ class WarmKernels:
         """A warm kernel that is this one from now on; None where there is none that would do."""
         if not profile.warm or self._keeper is None:
             return None
-        for pod in self._ready(key(self._cluster.code_image, spec, profile)):
+        for pod in self._ready(key(self._cluster.code, spec, profile)):
             self._taken.add(pod["metadata"]["uid"])  # for good: nobody may take it for one too many while the watch is a moment behind
             claimed = await self._claimed(pod, spec)
             if claimed is not None:
@@ -205,11 +205,11 @@ class WarmKernels:
         self._pods.told()
 
 
-def key(code_image: str, spec: Spec, profile: Profile) -> str:
+def key(code: str, spec: Spec, profile: Profile) -> str:
     """The same for starts that differ in nothing but what a kernel may learn afterwards."""
     fields: Mapping[str, Any] = spec.to_json()
     alike = {name: fields[name] for name in ("argv", "name", "gpus", "interrupt_mode", "journal_bytes", "window_bytes", "session_seconds",
                                              "stall_seconds", "notice_after", "simulated")}  # fmt: skip
     env = {name: value for name, value in spec.env.items() if not name.startswith(PERSONAL)}
-    text = json.dumps([code_image, alike, env, asdict(profile)], sort_keys=True, default=str)
+    text = json.dumps([code, alike, env, asdict(profile)], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

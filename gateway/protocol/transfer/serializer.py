@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 OLDEST = (3, 0)  # the oldest that the tests pass with
-VENDOR = Path(__file__).resolve().parents[2] / "vendor"  # filled by ``gateway.pod.copy``
+VENDOR = Path(__file__).resolve().parents[2] / "vendor"  # filled where code is packed for pods
 
 try:
     import cloudpickle

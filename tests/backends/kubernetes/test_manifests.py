@@ -14,7 +14,7 @@ from gateway.backends.kubernetes.manifests import Site
 from gateway.backends.kubernetes.profiles import Profile, profiles
 
 GOLDEN = Path(__file__).parent / "golden"
-SITE = Site("lab", "kernels", "example/gateway:1")
+SITE = Site("lab", "kernels", "example/gateway:1", code="code-lab-1234")
 KERNEL, USER = "0d5bd4f5-41a9-4b43-8b1c-3a8a2f9a7d11", "ada@example.org"
 NAME = names.kernel_pod(KERNEL)
 OWNER = {"name": NAME, "uid": "11111111-2222"}
@@ -41,6 +41,7 @@ PROFILES = profiles(
 def objects() -> dict[str, dict[str, Any]]:
     made = {f"kernel-{name}": manifests.kernel_pod(SITE, profile, NAME, KERNEL, USER, profile.gpus) for name, profile in PROFILES.items()}
     made["slot"] = manifests.slot_pod(SITE, PROFILES["gpu"], "slot-node-1", KERNEL, USER, "node-1", 2, OWNER)
+    made["code"] = manifests.code_secret(SITE, "UEs=")
     made["secret"] = manifests.secret(SITE, NAME, KERNEL, USER, {"key": "k"}, {"secretkey": "s"})
     return made
 
@@ -72,7 +73,7 @@ def test_every_pod_is_restricted_and_has_no_token(name: str) -> None:
 
 
 def test_what_a_gateway_keeps_to_itself_is_not_mounted_in_the_pod() -> None:
-    [volume] = [each for each in objects()["kernel-plain"]["spec"]["volumes"] if "secret" in each]
+    [volume] = [each for each in objects()["kernel-plain"]["spec"]["volumes"] if each.get("secret", {}).get("secretName") == NAME]
     assert [item["key"] for item in volume["secret"]["items"]] == [manifests.SPEC_KEY]
     assert json.loads(b64decode(objects()["secret"]["data"][manifests.OWNER_KEY])) == {"secretkey": "s"}
 

@@ -45,7 +45,7 @@ DISRUPTED = [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionB
         (pod(containerStatuses=container(waiting("ErrImageNeverPull"))), "image", True, "ErrImageNeverPull"),
         (pod(containerStatuses=container(waiting("InvalidImageName"))), "image", True, "InvalidImageName"),
         (pod(containerStatuses=container(waiting("CreateContainerConfigError", "runAsNonRoot"))), "container", True, "runAsNonRoot"),
-        (pod(initContainerStatuses=container(ended("Error", 1), "code")), "init", True, "gateway's own image"),
+        (pod(initContainerStatuses=container(ended("Error", 1), "mesh")), "init", True, "Ask who adds it"),
         (pod("Failed", containerStatuses=container(ended("OOMKilled", 137))), "oom", True, "2.0 GiB"),
         (pod("Failed", reason="Evicted", message="low on memory"), "evicted", True, "low on memory"),
         (pod("Failed", containerStatuses=container(ended("Error", 3))), "exited", True, "exit code 3"),
