@@ -29,6 +29,7 @@ from . import processes
 from .base import Backend, Claim, Supervisor
 from .begun import Begun
 from .gpus import Inventory
+from .nursery import Nursery, Started
 from .places import Places
 from .turns import Turns, usual
 
@@ -93,6 +94,8 @@ class LocalMachine(Backend):
         self.lock_dir: str = str(self._inventory.lock_dir)
         self._turns = Turns(usual() if local.starts_at_once is None else local.starts_at_once)
         self._begun = Begun(self.places.starts)
+        self._nursery = Nursery()
+        self._starts = 0
         self._closed = False
 
     @property
@@ -128,6 +131,7 @@ class LocalMachine(Backend):
 
     async def close(self) -> None:
         self._closed = True
+        await asyncio.to_thread(self._nursery.close)
 
     async def start(self, spec: Spec, told: Callable[[str], None] = lambda text: None) -> LocalSupervisor:
         if self.drained:
@@ -139,7 +143,10 @@ class LocalMachine(Backend):
         folder = self.places.kernel(spec.kernel_id)
         spec = replace(spec, lock_dir=self.lock_dir)
         reading, writing = os.pipe2(os.O_CLOEXEC)
-        process: subprocess.Popen[bytes] | None = None
+        process: Started | None = None
+        self._starts += 1
+        if self._starts > 1:  # whoever starts one alone, such as papermill, would wait for a second process for nothing
+            await asyncio.to_thread(self._nursery.begin, supervisor_env())
         try:
             spawning = asyncio.ensure_future(asyncio.to_thread(self._spawn, folder, spec, writing))
             try:
@@ -154,7 +161,7 @@ class LocalMachine(Backend):
             if line != "ready":
                 said = line.removeprefix("failed:").strip() or await asyncio.to_thread(_how_it_ended, process)
                 raise LaunchError(_with_words(f"The kernel could not be started: {said}", last_words(folder)))
-            supervisor = LocalSupervisor(folder, process)
+            supervisor = LocalSupervisor(folder, process if isinstance(process, subprocess.Popen) else None)
             _at_end(os.dup(reading), lambda: self._turns.give(spec.kernel_id))
             return supervisor
         except BaseException as exc:
@@ -215,7 +222,7 @@ class LocalMachine(Backend):
                 left.append(folder)
         return living, left
 
-    def _spawn(self, folder: Path, spec: Spec, ready: int) -> subprocess.Popen[bytes]:
+    def _spawn(self, folder: Path, spec: Spec, ready: int) -> Started:
         if folder.exists():
             self._make_room(folder, spec.kernel_id)
         folder.mkdir(mode=0o700)
@@ -224,8 +231,9 @@ class LocalMachine(Backend):
                 file.write(dumps(spec.to_json()))
             self._begun.forget(folder.name)
             with open(os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb") as log:
-                return subprocess.Popen(
-                    [sys.executable, "-P", "-m", "gateway.pod.supervisor", str(folder), str(ready)], cwd="/", env=supervisor_env(),
+                command, env = [sys.executable, "-P", "-m", "gateway.pod.supervisor", str(folder)], supervisor_env()
+                return self._nursery.fork([*command, "{report}"], env, log.fileno(), ready) or subprocess.Popen(
+                    [*command, str(ready)], cwd="/", env=env,
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[ready], start_new_session=True,
                 )  # fmt: skip
         except BaseException:
@@ -274,7 +282,7 @@ def _with_words(sentence: str, words: str) -> str:
     return f"{sentence}\nIts last words:\n{words}" if words and words not in sentence else sentence
 
 
-def _how_it_ended(process: subprocess.Popen[bytes]) -> str:
+def _how_it_ended(process: Started) -> str:
     """Of a supervisor that has closed its pipe without a word. Blocks for a moment."""
     try:
         code = process.wait(1.0)
@@ -325,7 +333,7 @@ def _at_end(fd: int, call: Callable[[], None]) -> None:
     loop.add_reader(fd, readable)
 
 
-async def _clear(folder: Path, process: subprocess.Popen[bytes]) -> None:
+async def _clear(folder: Path, process: Started) -> None:
     """A start that failed, or isn't wanted any more."""
     start = processes.started(process.pid)
     if start is not None:  # before anything else, should we be killed just now: no user's code has run in it, so its mark finds all of it

@@ -233,8 +233,3 @@ def install(shell: Any) -> None:
     magics = Distributed(shell)
     shell.register_magic_function(magics.distributed, "cell", "distributed")
     shell.register_magic_function(magics.burst, "line", "burst")
-
-
-def uninstall(shell: Any) -> None:
-    shell.magics_manager.magics["cell"].pop("distributed", None)
-    shell.magics_manager.magics["line"].pop("burst", None)

@@ -110,10 +110,6 @@ def install(shell: Any) -> None:
     shell.register_magic_function(gpu, "line", "gpu")
 
 
-def uninstall(shell: Any) -> None:
-    shell.magics_manager.magics["line"].pop("gpu", None)
-
-
 def _phase(lease: LeaseState, held: int, place: dict[str, Any]) -> str:
     count = "a GPU" if lease.count == 1 else f"{lease.count} GPUs"
     if lease.phase == Phase.HOLDING:
