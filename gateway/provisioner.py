@@ -28,7 +28,7 @@ from traitlets.config import Config
 
 from .backends import make_backend
 from .backends.base import Backend, Supervisor
-from .backends.local import user_name
+from .backends.places import user_name
 from .backends.processes import started
 from .backends.wishes import gpu_count, launch_limit
 from .broker.broker import Broker
@@ -372,7 +372,11 @@ class ElasticProvisioner(KernelProvisionerBase):
             stall_seconds=local.stall_seconds,
             notice_after=local.notice_after,
             simulated=None if gateway.simulated_gpus is None else simulated.costs(),  # a broker that grants knows better
-            metadata={"launch": {"cwd": cwd}, **({"profile": self.profile} if self.profile else {})},
+            metadata={
+                "launch": {"cwd": cwd},
+                "named": bool(env.get("KERNEL_USERNAME")),
+                **({"profile": self.profile} if self.profile else {}),
+            },
         )
 
     def _command(self, extra: list[str], launch_args: dict[str, Any]) -> list[str]:
@@ -392,7 +396,7 @@ class ElasticProvisioner(KernelProvisionerBase):
     def _remembered(self, link: KernelLink) -> dict[str, str]:
         """What is known of an adopted kernel whose supervisor has ended, and with it what its request brought."""
         supervisor, count = link.supervisor, link.state.lease.count
-        known = {"KERNEL_USERNAME": supervisor.user, "JPY_SESSION_NAME": supervisor.display, "KERNEL_GPUS": str(count)}
+        known = {"KERNEL_USERNAME": supervisor.whose_name, "JPY_SESSION_NAME": supervisor.display, "KERNEL_GPUS": str(count)}
         told = {name: value for name, value in known.items() if value and (name != "KERNEL_GPUS" or count != self.gpus)}
         return {**self._known_env, **told}
 

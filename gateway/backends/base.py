@@ -13,7 +13,7 @@ from typing import Any
 
 from ..protocol.errors import LeaseError
 from ..protocol.model import GPU_IN_USE, Gpu, Spec
-from .places import Places
+from .places import Places, user_name
 
 
 class GpusTaken(LeaseError):
@@ -53,6 +53,14 @@ class Supervisor(ABC):
     node: str = "local"  # where its GPUs are
     # what is said of one that doesn't answer and of whose trouble nothing is known
     silence: str = "its supervisor lives and doesn't answer: is it stopped, or is the machine short of memory?"
+
+    ending = False  # its owner had begun to end it, and was killed
+
+    @property
+    def whose_name(self) -> str:
+        """The user who was named as it was started, "" where nobody was: ``user`` is then this Unix user, under whose name it is counted,
+        and it belongs to no user of that name."""
+        return self.user if self.metadata.get("named", self.user != user_name()) else ""  # an older gateway didn't note it
 
     @abstractmethod
     def alive(self) -> bool:
@@ -131,6 +139,10 @@ class Backend(ABC):
 
     def withdraw(self, kernel_id: str) -> None:  # noqa: B027
         """It won't be started after all. No error where it has been, or isn't known."""
+
+    def end_begins(self, kernel_id: str) -> None:  # noqa: B027
+        """Note that it is to be ended: should we be killed before it is, the next gateway finds its supervisor ``ending``. Called by a
+        gateway before anything else of a kernel's end; it must take no longer than a file does. No error where that is impossible."""
 
     @abstractmethod
     async def start(self, spec: Spec, told: Callable[[str], None] = lambda text: None) -> Supervisor:

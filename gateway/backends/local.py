@@ -7,9 +7,9 @@ or environment. Nothing here must ever block the event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
-import pwd
 import re
 import shutil
 import signal
@@ -35,6 +35,7 @@ from .turns import Turns, usual
 
 _PACKAGES = str(Path(__file__).parents[2])  # where `gateway` is imported from
 _MARK = "ELASTIC_SUPERVISOR"  # in the environment of each kernel: the path of its magic socket
+_ENDING = "ending"  # in the folder of a kernel that is to be ended
 ABANDONED_SECONDS = 60.0  # a supervisor says that it is there long before
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -63,6 +64,7 @@ class LocalSupervisor(Supervisor):
         self.display = str(info.get("display", ""))
         self.folder = folder
         self.place = str(folder)
+        self.ending = (folder / _ENDING).exists()
         self._process = process
 
     def alive(self) -> bool:
@@ -125,6 +127,10 @@ class LocalMachine(Backend):
         self._turns.give(kernel_id)
         if not self._closed:  # else the next gateway goes on with it
             self._begun.forget(self.places.kernel(kernel_id).name)
+
+    def end_begins(self, kernel_id: str) -> None:
+        with contextlib.suppress(OSError):  # it is just being started, or the disk is full
+            (self.places.kernel(kernel_id) / _ENDING).touch(mode=0o600)
 
     async def unfinished(self) -> list[Spec]:
         return await asyncio.to_thread(self._begun.all)
@@ -254,14 +260,6 @@ def supervisor_env() -> dict[str, str]:
     """What a supervisor itself is started with: enough to run Python and import this package, nothing else of ours."""
     keep = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
     return {**{name: os.environ[name] for name in keep if name in os.environ}, "PYTHONPATH": _PACKAGES}
-
-
-def user_name() -> str:
-    """This Unix user, as people know it."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container that runs under a number only
-        return str(os.getuid())
 
 
 def last_words(folder: Path, most: int = 2000) -> str:

@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import pwd
 import stat
 import time
 from pathlib import Path
@@ -50,6 +51,14 @@ class Places:
             file.write(f"{number}\n")
             file.truncate()
         return number
+
+
+def user_name() -> str:
+    """This Unix user, as people know it."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container that runs under a number only
+        return str(os.getuid())
 
 
 def private_folder(path: Path) -> Path:

@@ -20,7 +20,7 @@ from traitlets.config import Config, Configurable
 
 from ..backends import make_backend
 from ..backends.base import Backend, Foreign, GpusTaken, Supervisor
-from ..backends.local import user_name
+from ..backends.places import user_name
 from ..leases import events
 from ..leases.book import Book
 from ..leases.events import Command, Deny, Event, Grant, Park, Place
@@ -44,7 +44,7 @@ from .questions import Beside, Questions
 from .reading import CANT_PARK, Identity, Reading
 from .rules import Rules
 from .seat import BROKER, GATEWAY, take
-from .snapshot import snapshot
+from .snapshot import Wall, snapshot
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,8 @@ class Broker:
         self._kind, self._who = kind, f"gateway {owner!r} of {user_name()}" if owner else f"a {kind} of {user_name()}"
         self._visible, self._clock = ElasticGateway(config=config).visible_devices, clock
         self._costs = SimulatedGpu(config=config).costs()
-        self._wall = time.time() - clock()
+        self._wall = time.time() - clock()  # for usage, which adds up what lies between two moments
+        self._shown_wall = Wall(clock, time.time)
         self._readings: dict[str, Reading] = {}
         self._leaving: set[str] = set()
         self._foreigners = Foreigners(self.book)
@@ -233,7 +234,7 @@ class Broker:
     def snapshot(self) -> dict[str, Any]:
         """``GET /api/gpu``: gpus, leases, queue, generation."""
         alarms = {kernel_id: self.links[kernel_id].silence or each.state.lease.alarm for kernel_id, each in self._readings.items()}
-        picture = snapshot(self.book, self.generation, self._clock(), self._wall, alarms)
+        picture = snapshot(self.book, self.generation, self._clock(), self._shown_wall.offset, alarms)
         return {**picture, "leases": [lease for lease in picture["leases"] if lease["kernel_id"] not in self._foreigners.names]}
 
     def subscribe(self, callback: Callable[[str, Any], None]) -> Callable[[], None]:

@@ -63,6 +63,8 @@ class KernelLink:
         self._redialling: asyncio.Task[None] | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._silent = 0
+        self._heard = 0  # messages
+        self._unanswered = False  # a call, and nothing has been heard since
         self._ids = itertools.count(1)
         self._calls: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._subscribers: dict[str, Subscriber] = {}
@@ -166,11 +168,15 @@ class KernelLink:
         self._put(wire.pack("order", do=do, epoch=list(epoch), **fields))
 
     async def call(self, do: str, timeout: float = 10.0, **fields: Any) -> dict[str, Any]:
-        """Ask the supervisor to do something; its answer. Raises the ``ElasticError`` that it answers, ``SupervisorLost``."""
+        """Ask the supervisor to do something; its answer. Raises the ``ElasticError`` that it answers, ``SupervisorLost``: at once where
+        it is known not to answer, and then it isn't asked."""
         if not self.connected:
             unknown = f"the supervisor of kernel {self.kernel_id} can't be reached just now: try again"
             raise SupervisorLost(self.gone or (self.silence and f"{self.silence} {NEXT_STEP}") or unknown)
-        number = next(self._ids)
+        if self._unanswered or (self.silence and self._silent):
+            self._put(wire.pack("ping"))  # so that the next try finds it, should it answer again
+            raise SupervisorLost(f"{self.silence or self.supervisor.trouble() or self.supervisor.silence} {NEXT_STEP}")
+        number, heard = next(self._ids), self._heard
         answered: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._calls[number] = answered
         self._put(wire.pack("call", id=number, do=do, **fields))
@@ -178,6 +184,7 @@ class KernelLink:
             async with asyncio.timeout(timeout):
                 answer = await answered
         except TimeoutError:
+            self._unanswered = self._heard == heard
             silent = f"the supervisor of kernel {self.kernel_id} has not answered within {timeout:g} seconds"
             raise SupervisorLost(f"{silent}. {NEXT_STEP}") from None
         finally:
@@ -221,7 +228,7 @@ class KernelLink:
             raise SupervisorLost(f"{silent}. {NEXT_STEP}") from None
         finally:
             self._welcome = None
-        self.connected, self._silent = True, 0
+        self.connected, self._silent, self._unanswered = True, 0, False
         self.dials += 1
         if state.kernel_id != self.kernel_id and self.supervisor.whose is not None:  # it was started for nobody
             await self.call("become", timeout, whose=dict(self.supervisor.whose))
@@ -360,7 +367,8 @@ class KernelLink:
                 frames = socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._silent = 0
+            self._silent, self._unanswered = 0, False
+            self._heard += 1
             try:
                 self._receive(frames)
             except Exception as exc:  # whatever it was, the messages behind it must not wait

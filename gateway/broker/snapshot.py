@@ -5,12 +5,30 @@ It must never show anything that can't be asked for again: nothing here is kept 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from ..leases import snapshot as leases
 from ..leases.book import Book
+
+
+class Wall:
+    """What to add to ``clock()``, which is steady, for seconds since 1970. It stays the same until ``time`` jumps, so that what has not
+    changed looks the same in each picture."""
+
+    JUMP = 1.0  # seconds; a clock that is set right bit by bit is off by less
+
+    def __init__(self, clock: Callable[[], float], time: Callable[[], float]) -> None:
+        self._clock, self._time = clock, time
+        self._offset = time() - clock()
+
+    @property
+    def offset(self) -> float:
+        now = self._time() - self._clock()
+        if abs(now - self._offset) > self.JUMP:
+            self._offset = now
+        return self._offset
 
 
 def snapshot(book: Book, generation: int, now: float, wall: float, alarms: Mapping[str, str]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class Bursts:
 
     async def answer(self, supervisor: Supervisor, question: dict[str, Any]) -> dict[str, Any]:
         """A question of a magic: ``op`` and its fields. Raises ``ElasticError``."""
-        op, user = question.get("op"), supervisor.user
+        op, user = question.get("op"), supervisor.whose_name
         if op == "create":
             return self.create(supervisor.kernel_id, user, question)
         if op == "list":

@@ -76,7 +76,7 @@ class ElasticAuthorizer(Authorizer):
         if kernel is None:
             broker = handler.settings.get("elastic_broker")
             link = broker.links.get(kernel_id) if broker is not None else None
-            return link is None or link.supervisor.user == user.username
+            return link is None or link.supervisor.whose_name == user.username
         return kernel.user == user.username
 
     async def _owns_session(self, handler: Any, user: User, session_id: str) -> bool:

@@ -199,7 +199,7 @@ class ElasticKernelManager(ServerKernelManager):
         """Take over a running supervisor as it is, instead of ``start_kernel``; where it doesn't answer yet, once it does."""
         supervisor = link.supervisor
         self._attempted_start = True
-        self.user = supervisor.user
+        self.user = supervisor.whose_name
         self._launch_args = dict(supervisor.metadata.get("launch") or {})
         self.provisioner = self._new_provisioner()
         self.provisioner.adopt(link)
@@ -399,7 +399,8 @@ class ElasticKernelManager(ServerKernelManager):
         """The first word of a kernel that was there before this gateway."""
         self._found, self._worked = True, state.ready
         self.waits("")
-        if state.ending:  # the gateway before us was killed in the middle of that, or of a restart
+        assert self.link is not None
+        if state.ending or self.link.supervisor.ending:  # the gateway before us was killed in the middle of that, or of a restart
             self.parent.finish_end(self.kernel_id)
         elif state.execution_state == "restarting":
             self._resumed = asyncio.create_task(self._finish_restart())

@@ -155,7 +155,7 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
     def go_on(self, spec: Spec) -> None:
         """A kernel that the gateway before us had begun to start, under its old id."""
         cwd = str(spec.metadata.get("launch", {}).get("cwd") or spec.cwd)
-        self._begin(spec.name or None, {"kernel_id": spec.kernel_id}, spec.user, env=spec.env, cwd=cwd)
+        self._begin(spec.name or None, {"kernel_id": spec.kernel_id}, spec.env.get("KERNEL_USERNAME", ""), env=spec.env, cwd=cwd)
 
     def _begin(self, name: str | None, fixed: dict[str, str], user: str, **kwargs: Any) -> str:
         kernel, _, kernel_id = self.pre_start_kernel(name, fixed)
@@ -230,6 +230,8 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         """Gone for everybody at once; returns when process and supervisor have ended. A start is cancelled."""
         self._check_kernel_id(kernel_id)
         kernel = self._forget(kernel_id)
+        if self._survive and self.elastic_broker is not None:
+            self.elastic_broker.backend.end_begins(kernel_id)
         self._ending[kernel_id] += 1
         try:
             start = self._starts.pop(kernel_id, None)

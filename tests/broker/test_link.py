@@ -159,6 +159,44 @@ def test_a_call_returns_the_answer_or_raises_the_error_that_was_answered() -> No
     run(story())
 
 
+def test_a_supervisor_that_has_left_a_call_unanswered_is_asked_again_once_it_has_said_something() -> None:
+    async def story() -> None:
+        supervisor = FakeSupervisor().listen()
+        link = await opened(supervisor)
+        supervisor.mute = True
+        with pytest.raises(SupervisorLost, match=r"within 0\.05 seconds"):
+            await link.call("signal", timeout=0.05, signum=2)
+        with pytest.raises(SupervisorLost, match=r"doesn't answer: is it stopped.*Try again in a while, or delete"):
+            await link.call("signal", timeout=1e6, signum=2)
+        supervisor.mute = False
+        with pytest.raises(SupervisorLost):
+            await link.call("signal", timeout=1e6, signum=3)
+        while link._unanswered:
+            await asyncio.sleep(0.001)
+        await link.call("signal", signum=15)
+        assert [call["signum"] for call in supervisor.calls] == [15], "what was refused is not done later"
+        link.close()
+
+    run(story())
+
+
+def test_one_slow_answer_among_others_is_no_silence() -> None:
+    async def story() -> None:
+        supervisor = FakeSupervisor().listen()
+        link = await opened(supervisor)
+        supervisor.mute = True
+        asking = asyncio.create_task(link.call("signal", timeout=0.1, signum=2))
+        await asyncio.sleep(0.01)
+        supervisor.tell(hold_for=9.0)
+        with pytest.raises(SupervisorLost):
+            await asking
+        supervisor.mute = False
+        await link.call("signal", signum=3)
+        link.close()
+
+    run(story())
+
+
 def test_a_supervisor_that_ends_loses_its_browsers_and_its_calls() -> None:
     async def story() -> None:
         supervisor = FakeSupervisor().listen()

@@ -93,6 +93,23 @@ def test_what_a_killed_supervisor_left_is_cleared_away(machine: Machine) -> None
     asyncio.run(story())
 
 
+def test_that_a_kernel_is_to_be_ended_is_seen_by_whoever_finds_it(machine: Machine) -> None:
+    async def story() -> None:
+        place = backend()
+        supervisor = await place.start(spec())
+        place.end_begins("nobody")
+        assert [found.ending for found in await place.find()] == [False]
+        place.end_begins("k1")
+        assert [found.ending for found in await backend().find()] == [True]
+        await supervisor.end(5)
+        assert folders(place) == []
+        again = await place.start(spec())
+        assert [found.ending for found in await place.find()] == [False], "another kernel of that id"
+        await again.end(5)
+
+    asyncio.run(story())
+
+
 def test_a_folder_that_is_being_prepared_is_left_alone_and_an_abandoned_one_is_not(machine: Machine) -> None:
     async def story() -> None:
         place = backend()

@@ -115,6 +115,43 @@ def test_what_a_killed_gateway_had_begun_the_next_one_finishes(own_machine, begu
         end(gateway)
 
 
+def test_a_kernel_whose_end_had_only_been_noted_is_ended_by_the_next_gateway(own_machine):
+    gateway = Gateway(own_machine)
+    kernel, other = gateway.kernel(), gateway.kernel()
+    kernel.open().run("1")
+    other.open().run("v = 1")
+    gateway.stop(signal.SIGKILL)
+    (own_machine.places.kernel(kernel.id) / "ending").touch()
+    gateway.start()
+    try:
+        until(lambda: kernel.state == "404")
+        until(lambda: [each["kernel_id"] for each in own_machine.supervisors()] == [other.id])
+        assert other.open().run("print(v)").out == "1\n"
+    finally:
+        end(gateway)
+
+
+def test_a_kernel_that_is_silent_is_interrupted_in_vain_at_once_and_well_when_it_answers_again(own_machine):
+    gateway = Gateway(own_machine)
+    kernel = gateway.kernel()
+    browser = kernel.open()
+    cell = browser.begin("import time; time.sleep(600)")
+    browser.wait(lambda m: m["parent"] == cell and m["type"] == "execute_input")
+    [supervisor] = own_machine.supervisors()
+    os.kill(supervisor["pid"], signal.SIGSTOP)
+    try:
+        assert "has not answered within" in kernel.call("POST", "/interrupt").json()["message"]
+        refused = kernel.call("POST", "/interrupt").json()
+        assert refused["reason"] == "supervisor_lost" and "is it stopped" in refused["message"] and "Try again" in refused["message"]
+    finally:
+        os.kill(supervisor["pid"], signal.SIGCONT)
+    try:
+        assert browser.finish(cell).ename == "KeyboardInterrupt", "the first one was on its way"
+        until(lambda: kernel.call("POST", "/interrupt").status_code == 204)
+    finally:
+        end(gateway)
+
+
 LEAVES = """
 import subprocess, sys
 code = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); time.sleep(60)"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import signal
 
 import pytest
 import requests
 import websocket
 
+from gateway.backends.places import user_name
 from gateway.server.people import hashed
 from tests.integration.machine import PATIENCE, until
 from tests.integration.serving import GPU, Gateway, Kernel
@@ -63,6 +65,26 @@ def test_users_act_on_their_own_kernels_alone(ana: Someone, bo: Someone, ops: So
         assert ops.call("POST", f"/api/gpu/kernels/{kernel.id}/release").ok
         until(lambda: kernel.lease["phase"] == "PARKED")
         assert Kernel(lab, kernel.id).open().run("print(x)").out == "1\n"
+
+
+def test_a_user_called_like_the_gateways_unix_user_has_no_kernels_that_were_started_without_a_name(site: Gateway):
+    namesake, kernel = Someone(site, TOKENS[user_name()]), site.kernel()
+    kernel.open().run(GPU + "x = 1")
+    for life in ("the first", "the next gateway's"):
+        assert kernel.id in listed(site) and kernel.id not in listed(namesake), life
+        theirs = Kernel(namesake, kernel.id)
+        assert [theirs.call("GET").status_code, theirs.call("DELETE").status_code] == [403, 403]
+        assert namesake.call("POST", f"/api/gpu/kernels/{kernel.id}/hold", json={"seconds": 5}).status_code == 403
+        with namesake.kernel() as own:
+            own.open().run("1")
+            assert listed(namesake) == {own.id}
+            if life == "the first":
+                site.stop(signal.SIGKILL)
+                site.start()
+                until(lambda: kernel.id in listed(site))
+                assert listed(namesake) == {own.id}
+    assert kernel.open().run("print(x)").out == "1\n"
+    assert kernel.call("DELETE").status_code == 204
 
 
 def test_a_kernels_id_in_other_letters_is_still_that_kernels(ana: Someone, bo: Someone):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from gateway.backends.places import user_name
 from gateway.server.people import hashed
 from tests.integration.machine import Machine
 from tests.integration.serving import Gateway
 
-TOKENS = {name: f"{name}-{'x' * 40}" for name in ("ana", "bo", "ops", "lab")}
+TOKENS = {name: f"{name}-{'x' * 40}" for name in ("ana", "bo", "ops", "lab", user_name())}
 EXTRA = {"ops": ", admin: true", "lab": ", front_end: true", "ana": ", groups: [students]"}
 
 

@@ -32,7 +32,7 @@ class Bursts:
 def asked(path: str) -> Any:
     path, _, query = path.partition("?")
     kernels = SimpleNamespace(_kernels={ANA: SimpleNamespace(user="ana"), BOS: SimpleNamespace(user="bo")})
-    broker = SimpleNamespace(links={"cccc": SimpleNamespace(supervisor=SimpleNamespace(user="bo"))})
+    broker = SimpleNamespace(links={"cccc": SimpleNamespace(supervisor=SimpleNamespace(whose_name="bo"))})
     settings = {"kernel_manager": kernels, "session_manager": Sessions(), "elastic_broker": broker}
     arguments = dict(each.split("=") for each in query.split("&")) if query else {}
     return SimpleNamespace(

@@ -13,6 +13,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_server._tz import utcnow
 from tornado import web
 
+from gateway.backends.places import user_name
 from gateway.broker.link import KernelLink
 from gateway.protocol.errors import ElasticError
 from gateway.protocol.model import KernelState
@@ -197,6 +198,44 @@ def test_a_kernel_found_again_is_as_its_supervisor_says():
         assert os.stat(kernel.connection_file).st_mode & 0o777 == 0o600
 
     adopted(tell, execution_state="busy", idle_seconds=3600.0, in_flight=1)
+
+
+def test_a_kernel_whose_user_was_not_named_belongs_to_no_user_of_that_name():
+    for said, whose in ((True, "ada"), (False, ""), (None, "ada")):
+        supervisor = FakeSupervisor()
+        supervisor.metadata = {} if said is None else {"named": said}
+        assert supervisor.whose_name == whose
+    assert FakeSupervisor(user=user_name()).whose_name == "", "an older gateway's, which may have been anybody's"
+
+
+def test_a_kernel_that_an_earlier_gateway_was_ending_is_ended():
+    async def tell(found, kernel, supervisor):
+        asked = []
+        found.finish_end = asked.append
+        supervisor.ending, kernel._found = True, False
+        supervisor.tell(hold_for=9.0)
+        await kernel.link.until(lambda state: state.lease.hold_for == 9.0)
+        assert asked == [supervisor.kernel_id]
+
+    adopted(tell, execution_state="idle")
+
+
+def test_that_a_kernel_is_to_be_ended_is_noted_before_anything_else():
+    async def story() -> None:
+        found, told = ElasticMappingKernelManager(), []
+
+        async def shutdown_kernel(now: bool) -> None:
+            told.append("asked")
+
+        backend = SimpleNamespace(end_begins=told.append)
+        found.elastic_broker = SimpleNamespace(owner="gateway", backend=backend)
+        found.tell = lambda *args, **fields: None
+        found._kernel_connections["k1"] = 0
+        found._kernels["k1"] = SimpleNamespace(shutdown_kernel=shutdown_kernel, culled=False, farewell="")
+        await found.shutdown_kernel("k1")
+        assert told == ["k1", "asked"]
+
+    asyncio.run(story())
 
 
 def test_a_kernel_found_dead_stays_dead_and_says_why():
