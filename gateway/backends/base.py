@@ -6,13 +6,15 @@ event loop, and never decide who gets a GPU.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..protocol.errors import LeaseError
+from ..protocol.errors import ElasticError, LeaseError, cause
 from ..protocol.model import GPU_IN_USE, Gpu, Spec
+from . import notes
 from .places import Places, user_name
 
 
@@ -187,6 +189,27 @@ class Backend(ABC):
         """From now on no kernel is started on exactly these nodes. Called by the broker for an administrator; where ``places`` are, it
         outlives the broker. Raises ``ElasticError`` where that can't be kept."""
         self.drained = frozenset(nodes)
+
+    async def recall(self, name: str) -> str:
+        """The text that was kept under this name, perhaps by an earlier broker; "" where there is none. Called by the broker at its start.
+        Raises ``ElasticError``."""
+        if self.places is None:
+            return ""
+        try:
+            return await asyncio.to_thread(notes.read, self.places.notes / name)
+        except (OSError, ValueError) as exc:
+            raise ElasticError(f"{self.places.notes / name} can't be read: {exc}.", reason="not_kept") from None
+
+    async def keep(self, name: str, text: str) -> None:
+        """Keep a small text for the brokers to come. Called by the broker when it has changed. Raises ``ElasticError``."""
+        if self.places is None:
+            return
+        try:
+            await asyncio.to_thread(notes.write, self.places.notes / name, text)
+        except OSError as exc:
+            raise ElasticError(
+                f"{self.places.notes / name} can't be written: {cause(exc, self.places.notes)}.", reason="not_kept"
+            ) from None
 
     async def tidy(self) -> None:  # noqa: B027
         """Clear away what a broker that was killed has left half made. Called by the broker once at its start."""

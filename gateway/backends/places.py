@@ -30,6 +30,7 @@ class Places:
         self.kernels = private_folder(self.root / "k")
         self.gateways = private_folder(self.root / "gateways")
         self.bursts = private_folder(self.root / "b")
+        self.notes = private_folder(self.root / "notes")  # small texts for the brokers to come
         self.starts = private_folder(self.root / "starts")  # those that wait for their turn
         self.locks = self.root / "locks"  # of simulated GPUs, which are nobody else's
         self.broker_socket = self.root / "broker.sock"

@@ -115,6 +115,7 @@ class Broker:
         try:
             self._context = new_context()
             self.generation = await self.backend.generation()
+            await self.rules.recall(self.backend)
             await self.backend.tidy()
             links = await self._dial_all()
             held = [event for each in self.beside for event in each.held()]

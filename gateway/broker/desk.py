@@ -127,7 +127,7 @@ class Desk:
         if not isinstance(changes, dict):
             raise BadRequest("changes must be an object of names and values.")
         if changes:
-            self._broker.rules.change(changes)
+            await self._broker.rules.change_and_keep(changes)
         if request.get("kernel_id"):
             return {"policy": self._broker.explain(_text(request, "kernel_id"))}
         return {"policy": self._broker.rules.show()}

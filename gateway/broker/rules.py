@@ -1,30 +1,44 @@
 """The lease rules in force: what the configuration, the policy file and live changes say, put together, and shown with their sources.
 
-Of two that say something of the same level the newer way holds: a live change over the file, the file over the configuration. It must
-never leave half of a change in force, nor let go of rules that hold for some that can't.
+Of two that say something of the same level the file counts over the configuration, and a live change over both, until the file says
+something else of that setting. Live changes are kept for the brokers to come. It must never leave half of a change in force, nor let
+go of rules that hold for some that can't.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
 
 from ..leases.levels import GROUP, LEVELS, OF_USERS, QUOTAS, SITE, Levels, Said
 from ..leases.quiet import quiet
 from ..leases.record import KernelRecord
-from ..protocol.errors import BadRequest, SettingError
+from ..protocol.errors import BadRequest, ElasticError, SettingError
 from ..settings import Leases
 from ..stamps import Stamp, stamp
+from .live import Key, from_text, listed, merged, standing, to_text
 from .policy_file import MEMBERS, MOST, SECTIONS, SETTINGS, SITE_ONLY, Rulebook, read_changes, read_file
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25  # between two looks at the policy file; a change counts at the second look that finds it so, as it may be half written
 LIVE = "changed while running"
+CHANGES, GROUPS = "policy-changes", "groups"  # names of what is kept
+AGAIN = timedelta(seconds=30)  # after which what couldn't be kept is tried again
+MOST_USERS = 5000  # whose groups are kept: those who came last
+
+
+class Memory(Protocol):
+    """What outlives a broker; its backend is one."""
+
+    async def recall(self, name: str) -> str: ...
+
+    async def keep(self, name: str, text: str) -> None: ...
 
 
 class Rules:
@@ -48,38 +62,81 @@ class Rules:
             self._stamp = self._seen = stamp(self._path)
             self._file = self._read()
         self.levels = self._put_together(self._file, self._live)
+        self._memory: Memory | None = None
+        self._kept: dict[str, str] = {}  # what is kept, by name of the text
+        self._foreign_groups: dict[str, tuple[str, ...]] = {}  # those of them that only a user's next request would tell anew
+        self.unkept = ""  # why live changes are lost as the broker ends
+        self._not_before = datetime.min.replace(tzinfo=UTC)  # it is tried again by itself
 
     # changing
 
     def change(self, changes: dict[str, Any], by: str = "") -> None:
-        """Let these hold from now on, over file and configuration, until this broker ends: all, or none. ``null`` in place of a
-        flavor's, kernelspec's, group's or user's settings takes back the live changes for it. Raises ``BadRequest``."""
+        """Let these hold from now on, over file and configuration: all, or none. ``null`` in place of the settings of the site, a flavor, a
+        kernelspec, a group or a user takes back the live changes for it. Raises ``BadRequest``."""
         try:
             new = read_changes({key: value if key == "site" else _without_nulls(value) for key, value in changes.items()})
-            said = {key: dict(values) for key, values in self._live.said.items()}
-            for key, values in new.said.items():
-                said[key] = {**said.get(key, {}), **values}
-            members = {**self._live.members, **new.members}
-            for section, name in _nulls(changes):
-                said.pop((SECTIONS[section], name), None)
-                if section == "groups":
-                    members.pop(name, None)
-            self._hold(self._file, Rulebook(said, members))
-            self.on_change("changed", source="request", by=by or None, changes=changes)
+            at = self._moment().isoformat(timespec="seconds").replace("+00:00", "Z")
+            self._hold(self._file, merged(self._live, new, _nulls(changes), self._file, by, at))
         except (SettingError, ArithmeticError, ValueError) as exc:
             raise BadRequest(str(exc)) from None
+        self.on_change("changed", source="request", by=by or None, changes=changes)
 
-    def belong(self, groups: Mapping[str, Collection[str]]) -> None:
-        """Who is in which groups by the word of whoever lets them in, besides those whom the file and live changes name."""
-        if any(self._groups.get(user) != tuple(theirs) for user, theirs in groups.items()):
-            self._groups.update({user: tuple(theirs) for user, theirs in groups.items()})
+    async def change_and_keep(self, changes: dict[str, Any], by: str = "") -> None:
+        """The same, for the brokers to come too; ``unkept`` says why, where that can't be. Raises ``BadRequest``."""
+        self.change(changes, by)
+        await self._keep()
+
+    def belong(self, groups: Mapping[str, Collection[str]], keep: bool = False) -> None:
+        """Who is in which groups by the word of whoever lets them in, besides those whom the file and live changes name. ``keep``: the next
+        broker wouldn't know before they come again."""
+        told = {user: tuple(theirs) for user, theirs in groups.items()}
+        if keep:
+            for user in told:
+                self._foreign_groups.pop(user, None)  # so that the newest stand last
+            self._foreign_groups.update(told)
+        if any(self._groups.get(user) != theirs for user, theirs in told.items()):
+            self._groups.update(told)
             self._put(self._put_together(self._file, self._live, self._site()))
 
+    # keeping
+
+    async def recall(self, memory: Memory) -> None:
+        """What the broker before had been told, as far as it can hold; from now on it is kept there. Called once, before any lease."""
+        self._memory = memory
+        try:
+            changes, groups = await memory.recall(CHANGES), await memory.recall(GROUPS)
+            self._kept = {CHANGES: changes, GROUPS: groups}
+            self._hold(self._file, standing(from_text(changes), self._file))
+            known = json.loads(groups) if groups else {}
+            self._foreign_groups = {str(user): tuple(map(str, theirs)) for user, theirs in known.items()}
+            self.belong({user: theirs for user, theirs in self._foreign_groups.items() if user not in self._groups})
+        except (ElasticError, ArithmeticError, ValueError, TypeError, AttributeError) as exc:
+            self._kept = {CHANGES: to_text(self._live), GROUPS: ""}  # what is there stays until there is something newer
+            self.unkept = f"Changes made while an earlier gateway ran don't count: {exc}"
+            log.error("%s", self.unkept)
+
+    async def _keep(self) -> None:
+        """What is new since it was last kept."""
+        newest = dict(list(self._foreign_groups.items())[-MOST_USERS:])
+        for name, text in ((CHANGES, to_text(self._live)), (GROUPS, json.dumps(newest) if newest else "")):
+            if self._memory is None or text == self._kept.get(name, ""):
+                continue
+            try:
+                await self._memory.keep(name, text)
+            except ElasticError as exc:
+                self._not_before = self._moment() + AGAIN
+                self.unkept = f"Changes are in force and end with this gateway, as they can't be kept: {exc}"
+                log.error("%s", self.unkept)
+                return
+            self._kept[name], self.unkept = text, ""
+
     async def watch(self) -> None:
-        """For ever: the policy file is read again when it has changed, and quiet hours begin and end."""
+        """For ever: the policy file is read again when it has changed, quiet hours begin and end, and what is new is kept."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()
+            if self._moment() >= self._not_before:
+                await self._keep()
 
     async def look(self) -> None:
         """Once. What two looks find changed in the same way is read."""
@@ -102,7 +159,7 @@ class Rules:
         self._stamp = seen
         try:
             file = await asyncio.to_thread(self._read)
-            self._hold(file, self._live)
+            self._hold(file, standing(self._live, file))
         except SettingError as exc:
             self.error = str(exc)
             log.error("The policy file doesn't count, and what held before goes on: %s", exc)
@@ -179,7 +236,8 @@ class Rules:
     # showing
 
     def show(self) -> dict[str, Any]:
-        """The site's settings by name; ``flavors``, ``kernelspecs``, ``groups`` and ``users`` with what differs for each; ``file``."""
+        """The site's settings by name; ``flavors``, ``kernelspecs``, ``groups`` and ``users`` with what differs for each; ``file``;
+        ``changes`` made while running, which count over it, and ``unkept``: why they end with this broker, "" where they don't."""
         shown: dict[str, Any] = {**self._site(), **{section: {} for section in SECTIONS if section != "site"}}
         sections = {level: section for section, level in SECTIONS.items()}
         for book in (self._file, self._live):
@@ -189,6 +247,8 @@ class Rules:
             for name, members in book.members.items():
                 shown["groups"].setdefault(name, {})[MEMBERS] = list(members.value)
         shown["file"] = {"path": self._path, "error": self.error} if self._path else None
+        shown["changes"] = listed(self._live)
+        shown["unkept"] = self.unkept
         return shown
 
     def explain(self, record: KernelRecord, flavor: str) -> dict[str, Any]:
@@ -220,8 +280,9 @@ class Rules:
 
     def _source(self, name: str, said: Said) -> str:
         key = said.level, said.name
-        if name in self._live.said.get(key, {}):
-            return LIVE
+        if made := self._live.said.get(key, {}).get(name):
+            by, at = getattr(made, "by", ""), getattr(made, "at", "")
+            return LIVE + (f" by {by}" if by else "") + (f", {at}" if at else "")
         if written := self._file.said.get(key, {}).get(name):
             return f"{self._path}, line {written.line}"
         return "default" if self._configured[name] == Leases.class_traits()[name].default() else "configuration"
@@ -240,9 +301,16 @@ def _for_the_book(said: dict[str, Any], now: datetime) -> dict[str, Any]:
     return said if hours is None else {**said, "quiet": quiet(hours, now)}
 
 
-def _nulls(changes: dict[str, Any]) -> list[tuple[str, str]]:
+def _nulls(changes: dict[str, Any]) -> list[Key]:
     named = [(section, values) for section, values in changes.items() if section in SECTIONS and section != "site"]
-    return [(section, name) for section, values in named if isinstance(values, dict) for name, value in values.items() if value is None]
+    whole = [(SITE, "")] if "site" in changes and changes["site"] is None else []
+    return whole + [
+        (SECTIONS[section], name)
+        for section, values in named
+        if isinstance(values, dict)
+        for name, value in values.items()
+        if value is None
+    ]
 
 
 def _without_nulls(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Show the lease policy in force, for all or for one kernel and why, or change some of it until the gateway (or broker) that runs ends."""
+"""Show the lease policy in force, for all or for one kernel and why, or change some of it, also for the gateways to come."""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for level in SECTIONS:
         one.add_argument(f"--{level}", metavar="NAME", help=f"change it for this {level} alone")
     one.add_argument("--kernel", metavar="KERNEL", help="show what holds for this kernel, and why (its id, or how it begins)")
-    parser.add_argument("--undo", action="store_true", help="take back what was changed for that user, group, kernelspec or flavor")
+    parser.add_argument(
+        "--undo", action="store_true", help="take back what was changed for the site, or for that user, group, kernelspec or flavor"
+    )
     client.arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     changes: dict[str, Any] = dict(map(change, args.change))
     level = next((level for level in SECTIONS if getattr(args, level)), None)
-    if args.undo and (changes or level is None):
-        raise ElasticError("--undo stands alone with --user, --group, --kernelspec or --flavor.", reason="bad_usage")
+    if args.undo and (changes or args.kernel):
+        raise ElasticError("--undo stands alone, or with --user, --group, --kernelspec or --flavor.", reason="bad_usage")
     if args.kernel and changes:
         raise ElasticError("A kernel has no policy of its own: change that of its --user, --kernelspec or --flavor.", reason="bad_usage")
     if level is not None:
         if not changes and not args.undo:
             raise ElasticError(f"Say what to change for that {level}: NAME=VALUE, or --undo.", reason="bad_usage")
         changes = {SECTIONS[level]: {getattr(args, level): None if args.undo else changes}}
+    elif args.undo:
+        changes = {"site": None}
     lessor = client.lessor(args)
     if args.kernel:
         return explain(lessor.explain(client.kernel_id(lessor, args.kernel)), args.json)
@@ -42,11 +46,16 @@ def run(args: argparse.Namespace) -> int:
         show.as_json(rules)
         return 0
     sections = {level: rules.pop(section, {}) for level, section in SECTIONS.items()}
-    file = rules.pop("file", None)
-    rows = [("site", name, show.setting(value)) for name, value in sorted(rules.items())]
+    file, made, unkept = rules.pop("file", None), rules.pop("changes", []), rules.pop("unkept", "")
+    who = {(each["section"], each["name"], each["setting"]): f"{each['by'] or 'somebody'}, {each['at']}" for each in made}
+    rows = [("site", name, show.setting(value), who.get(("site", "", name), "")) for name, value in sorted(rules.items())]
     for level, named in sections.items():
-        rows += [(f"{level} {name}", setting, show.setting(value)) for name, said in named.items() for setting, value in said.items()]
-    show.table(("FOR", "SETTING", "VALUE"), rows, none="")
+        for name, said in named.items():
+            for setting, value in said.items():
+                rows.append((f"{level} {name}", setting, show.setting(value), who.get((SECTIONS[level], name, setting), "")))
+    show.table(("FOR", "SETTING", "VALUE", "CHANGED WHILE RUNNING"), rows, none="")
+    if unkept:
+        print(f"\n{unkept}")
     if file:
         print(f"\nPolicy file: {file['path']}" + (f"\nIt doesn't count as it is now: {file['error']}" if file["error"] else ""))
     return 0

@@ -46,7 +46,7 @@ class ElasticIdentityProvider(PasswordIdentityProvider):
         the policy. False, the default.""",
     ).tag(config=True)
 
-    on_groups: Callable[[dict[str, tuple[str, ...]]], None] = staticmethod(lambda groups: None)  # told who is in which groups
+    on_groups: Callable[..., None] = staticmethod(lambda groups, keep=False: None)  # told who is in which groups; ``keep``: a Hub says so
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -70,7 +70,7 @@ class ElasticIdentityProvider(PasswordIdentityProvider):
             if person is None and self._hub is not None:
                 person = await self._hub.by_token(given)
                 if person is not None:
-                    self.on_groups({person.username: person.groups})
+                    self.on_groups({person.username: person.groups}, keep=True)
             return person
         return await super().get_user_token(handler)
 

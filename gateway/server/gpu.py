@@ -64,8 +64,8 @@ class HoldHandler(GpuHandlerBase):
 
 
 class PolicyHandler(GpuHandlerBase):
-    """The rules in force; with ``?kernel=ID`` which value of each holds for that kernel, and why. ``PATCH`` changes some of them until the
-    gateway stops; all of them or, if one is bad, none."""
+    """The rules in force; with ``?kernel=ID`` which value of each holds for that kernel, and why. ``PATCH`` changes some of them, also for
+    the gateways to come; all of them or, if one is bad, none."""
 
     @rest
     async def get(self) -> None:
@@ -74,10 +74,9 @@ class PolicyHandler(GpuHandlerBase):
 
     @rest
     async def patch(self) -> None:
-        self.broker.rules.change(self.body(), by=self.current_user.username if getattr(self.current_user, "named", True) else "")
-        rules = self.broker.rules.show()
-        self.log.info("Lease policy is now %s.", json.dumps(rules))
-        self.answer(rules)
+        asker = self.current_user
+        await self.broker.rules.change_and_keep(self.body(), by=asker.username if getattr(asker, "named", True) else "")
+        self.answer(self.broker.rules.show())
 
 
 class UsageHandler(GpuHandlerBase):

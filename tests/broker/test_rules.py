@@ -12,7 +12,7 @@ import pytest
 
 from gateway.broker.rules import Rules
 from gateway.leases.record import KernelRecord
-from gateway.protocol.errors import BadRequest, SettingError
+from gateway.protocol.errors import BadRequest, ElasticError, SettingError
 from gateway.settings import Leases
 
 ANA = KernelRecord("k", "ana", 1, "local", "torch", "", 1, 0.0)
@@ -68,7 +68,7 @@ def test_a_live_change_counts_over_the_file_over_the_configuration_and_each_sour
         "value": 5.0, "level": "user", "name": "ana", "source": f"{path}, line 5",
         "over": [{"value": 90.0, "level": "site", "name": "", "source": "configuration"}],
     }  # fmt: skip
-    assert held(rules, "max_hold")["source"] == "changed while running"
+    assert held(rules, "max_hold")["source"].startswith("changed while running, 20")
     assert held(rules, "min_hold") == {"value": 2.0, "level": "site", "name": "", "source": f"{path}, line 2", "over": []}
     assert held(rules, "queue_timeout")["source"] == "default"
     assert set(rules.explain(ANA, "")["settings"]) == set(Leases.class_trait_names(config=True)) - {"policy_file"}
@@ -150,12 +150,130 @@ def test_a_config_maps_change_of_links_is_seen(tmp_path: Path):
     assert rules.leases.min_hold == 2.0
 
 
-def test_a_live_change_outlasts_a_change_of_the_file(tmp_path: Path):
-    rules = Rules(Leases(policy_file=written(tmp_path, "site: {min_hold: 1, max_hold: 10}")))
-    rules.change({"min_hold": 7})
-    written(tmp_path, "site: {min_hold: 2, max_hold: 20}")
+def test_of_file_and_live_change_the_later_word_on_a_setting_holds(tmp_path: Path):
+    rules = Rules(Leases(policy_file=written(tmp_path, "site: {min_hold: 1, max_hold: 10}\nusers: {ana: {idle_timeout: 5}}")))
+    rules.change({"min_hold": 7, "queue_timeout": 60, "users": {"ana": {"idle_timeout": 6, "max_hold": 8}}}, by="ops")
+    written(tmp_path, "site: {min_hold: 1, max_hold: 20}\nusers: {ana: {idle_timeout: 5}}")  # nothing new of what was changed
     looked(rules)
     assert (rules.leases.min_hold, rules.leases.max_hold) == (7.0, 20.0)
+    written(tmp_path, "site: {min_hold: 2, max_hold: 20}\nusers: {ana: {max_hold: 9}}")
+    looked(rules)
+    assert (rules.leases.min_hold, rules.leases.queue_timeout) == (2.0, 60.0)
+    assert (held(rules, "idle_timeout")["level"], held(rules, "max_hold")["value"]) == ("site", 9.0)
+    assert [(each["section"], each["setting"], each["by"]) for each in rules.show()["changes"]] == [("site", "queue_timeout", "ops")]
+
+
+def test_null_for_the_site_takes_its_live_changes_back(tmp_path: Path):
+    rules = Rules(Leases(min_hold=3.0))
+    rules.change({"min_hold": 7, "users": {"ana": {"max_hold": 8}}})
+    rules.change({"site": None})
+    assert (rules.leases.min_hold, held(rules, "max_hold")["value"]) == (3.0, 8.0)
+
+
+class Memory:
+    """What outlives a broker."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self.full = False
+
+    async def recall(self, name: str) -> str:
+        return self.texts.get(name, "")
+
+    async def keep(self, name: str, text: str) -> None:
+        if self.full:
+            raise ElasticError("No space left on device.")
+        self.texts[name] = text
+
+
+def later(memory: Memory, path: str = "", *told: dict[str, Any], **leases: Any) -> Rules:
+    """The next broker, and what it is told."""
+
+    async def life() -> Rules:
+        rules = Rules(Leases(policy_file=path, **leases))
+        await rules.recall(memory)
+        for changes in told:
+            await rules.change_and_keep(changes, by="ops")
+        return rules
+
+    return asyncio.run(life())
+
+
+EVERYTHING = {
+    "idle_timeout": None, "quiet_hours": "22:00-06:00 UTC", "users": {"ana": {"max_hold": 30, "gpus_per_user": 1}},
+    "groups": {"g": {"members": ["ana", "bo"], "weight": 0.5}}, "flavors": {"a100": {"min_hold": 1}},
+    "kernelspecs": {"torch": {"priority": -3}},
+}  # fmt: skip
+
+
+def test_live_changes_hold_under_the_next_broker_with_who_made_them_and_when():
+    memory = Memory()
+    before = later(memory, "", EVERYTHING)
+    after = later(memory)
+    assert after.show() == before.show()
+    assert after.explain(ANA, "a100") == before.explain(ANA, "a100")
+    assert held(after, "max_hold")["source"].startswith("changed while running by ops, 20")
+    assert after.levels.groups("bo") == ["g"]
+    later(
+        memory, "", {"users": {"ana": None}, "groups": {"g": None}, "flavors": {"a100": None}, "kernelspecs": {"torch": None}, "site": None}
+    )
+    assert memory.texts["policy-changes"] == ""
+    assert later(memory).show()["changes"] == []
+
+
+def test_a_file_that_was_changed_while_no_broker_ran_has_the_later_word(tmp_path: Path):
+    memory, path = Memory(), written(tmp_path, "site: {min_hold: 1, max_hold: 10}")
+    later(memory, path, {"min_hold": 7, "max_hold": 70})
+    written(tmp_path, "site: {min_hold: 2, max_hold: 10}")
+    rules = later(memory, path)
+    assert (rules.leases.min_hold, rules.leases.max_hold) == (2.0, 70.0)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"changes": [{"section": "site"}]}', '{"changes": 3}',
+             '{"changes": [{"section": "site", "name": "", "setting": "min_hold", "value": "x", "by": "", "at": "", "file": []}]}'],
+)  # fmt: skip
+def test_what_was_kept_and_can_not_hold_is_told_and_stops_no_start(text: str):
+    memory = Memory()
+    memory.texts["policy-changes"] = text
+    rules = later(memory)
+    asyncio.run(rules._keep())
+    assert rules.leases.min_hold == 5.0
+    assert "don't count" in rules.show()["unkept"]
+    assert memory.texts["policy-changes"] == text, "somebody may still want to read it"
+
+
+def test_a_change_that_can_not_be_kept_is_in_force_and_says_so_until_it_is_kept():
+    memory = Memory()
+    memory.full = True
+    rules = later(memory, "", {"min_hold": 7})
+    assert rules.leases.min_hold == 7.0
+    assert "No space left" in rules.show()["unkept"]
+    memory.full = False
+    asyncio.run(rules.change_and_keep({"max_hold": 8}))
+    assert rules.show()["unkept"] == ""
+    assert later(memory).leases.min_hold == 7.0
+
+
+def test_groups_that_only_a_hub_tells_are_known_to_the_next_broker_and_newer_words_count_more():
+    memory = Memory()
+
+    async def before() -> None:
+        rules = Rules(Leases())
+        await rules.recall(memory)
+        rules.belong({"ana": ["students"], "bo": ["staff"]}, keep=True)
+        rules.belong({"cy": ["of the users file"]})
+        await rules.change_and_keep({})
+
+    async def after() -> Rules:
+        rules = Rules(Leases())
+        rules.belong({"bo": ["guests"]})  # the users file, which is read before
+        await rules.recall(memory)
+        return rules
+
+    asyncio.run(before())
+    rules = asyncio.run(after())
+    assert [rules.levels.groups(user) for user in ("ana", "bo", "cy")] == [["students"], ["guests"], []]
 
 
 def test_quiet_hours_begin_and_end_by_themselves_for_those_they_are_said_of():

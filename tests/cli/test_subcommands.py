@@ -134,7 +134,7 @@ def test_usage_is_shown_and_exported(cli, fake):
         ("usage", "--since", "yesterday"),
         ("usage", "--by", "moon"),
         ("policy", "--user", "ann"),
-        ("policy", "--undo"),
+        ("policy", "--undo", "min_hold=1"),
         ("policy", "--user", "ann", "--undo", "min_hold=1"),
         ("policy", "--kernel", BUSY, "min_hold=1"),
         ("policy", "idle_timeout"),

@@ -22,6 +22,7 @@ def test_an_upgrade_and_a_rollback_lose_no_kernel(release: Release) -> None:
         browser = kernel.open()
         assert browser.run("x = 6 * 7; print(x)").out == "42\n"
         first = release.pod()
+        assert release.call("PATCH", "/api/gpu/policy", json={"queue_timeout": 77}).ok
         for change in (lambda: release.upgrade(leases={"idle_timeout": 30, "max_hold": "none"}), lambda: release.rollback(1)):
             before = release.pod()["metadata"]["name"]
             change()
@@ -31,6 +32,8 @@ def test_an_upgrade_and_a_rollback_lose_no_kernel(release: Release) -> None:
             browser.close()
             browser = kernel.open()
             assert browser.run("print(x)").out == "42\n"
+            rules = release.call("GET", "/api/gpu/policy").json()
+            assert (rules["queue_timeout"], rules["unkept"]) == (77.0, "")
         assert release.pod()["spec"]["containers"][0]["image"] == first["spec"]["containers"][0]["image"]
         assert release.call("GET", "/api/kernels", headers={}).status_code == 403
         assert release.call("GET", "/api/kernels").ok, "the token is still the first"

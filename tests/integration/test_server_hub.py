@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -100,6 +101,11 @@ def test_a_hubs_token_tells_who_asks_and_kernels_are_theirs(site):
         assert bo.call("DELETE", f"/api/kernels/{kernel.id}").status_code == 403
         assert bo.call("PATCH", "/api/gpu/policy", json={"max_hold": 60}).status_code == 403
         assert ops.call("PATCH", "/api/gpu/policy", json={"max_hold": 60}).ok
+        gateway.stop(signal.SIGKILL)
+        gateway.start()  # nobody has come since whom the Hub would be asked about
+        until(lambda: kernel.id in {lease["kernel_id"] for lease in gateway.gpu()["leases"]})
+        again = gateway.call("GET", f"/api/gpu/policy?kernel={kernel.id}").json()
+        assert (again["groups"], again["settings"]["idle_timeout"]["value"]) == (["students"], 33.0)
 
 
 def test_a_token_that_the_hub_does_not_know_lets_nobody_in(site):

@@ -7,6 +7,7 @@ killed, the next gateway finds and finishes.
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import replace
@@ -15,12 +16,12 @@ from typing import Any
 
 import zmq
 
-from ...protocol.errors import LaunchError, SettingError, SupervisorLost
+from ...protocol.errors import ElasticError, LaunchError, SettingError, SupervisorLost
 from ...protocol.model import Spec
 from ...settings import ElasticGateway, KubernetesBackend
 from ..base import Backend, Claim, Foreign, Warm
 from . import names, reasons
-from .api import LEASES, PODS, KubeApi
+from .api import LEASES, PODS, SECRETS, KubeApi
 from .code import Code, version
 from .errors import ApiConflict, ApiMissing, ApiUnavailable
 from .manifests import LINK_PORT, PORTS, Site
@@ -168,6 +169,25 @@ class KubernetesCluster(Backend):
                 return number
             except ApiConflict:
                 await asyncio.sleep(0.05)  # another was quicker
+
+    async def recall(self, name: str) -> str:
+        """Kept in a Secret: the gateway may read and write those of its namespace as it is."""
+        try:
+            secret = await self.api.get(SECRETS, self._site.namespace, names.notes(self._site.gateway))
+            return base64.b64decode((secret.get("data") or {}).get(name, "")).decode()
+        except ApiMissing:
+            return ""
+        except ValueError:
+            raise ElasticError(f"{name} in the Secret {names.notes(self._site.gateway)} is no text.", reason="not_kept") from None
+
+    async def keep(self, name: str, text: str) -> None:
+        secret, said = names.notes(self._site.gateway), {"stringData": {name: text}}
+        try:
+            await self.api.patch(SECRETS, self._site.namespace, secret, said)
+        except ApiMissing:
+            labels = {names.MANAGED_BY: names.MANAGER, names.GATEWAY: self._site.gateway}
+            body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "labels": labels}, **said}
+            await self.api.create(SECRETS, self._site.namespace, body)
 
     async def claim(self, who: str, ours: Collection[str] = (), known: Set[str] = frozenset()) -> Claim:
         await self._open()

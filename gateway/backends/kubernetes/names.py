@@ -47,6 +47,11 @@ def slot_pod(kernel_id: str, generation: int, number: int) -> str:
     return f"slot-{slug(kernel_id, 36)}-{generation}-{number}"
 
 
+def notes(gateway: str) -> str:
+    """Of the Secret that keeps a gateway's small texts; its labels are no kernel's."""
+    return f"elastic-gateway-{gateway}-notes"
+
+
 def selector(gateway: str | None = None, role: str | None = None) -> str:
     """A label selector for what we manage: of one gateway, of one role."""
     wanted = {MANAGED_BY: MANAGER, GATEWAY: gateway, ROLE: role}
