@@ -18,10 +18,13 @@ from . import bodies
 from .answers import Handler, rest
 
 
-def check_owner(handler: Handler, kernel_id: str | None) -> None:
-    """Nobody is given somebody else's kernel by its id."""
+def check_owner(handler: Handler, wanted: bodies.StartBody) -> None:
+    """Nobody is given somebody else's kernel by its id, nor is whoever a front end names."""
     kernels = handler.kernel_manager
-    if kernel_id is not None and kernel_id in kernels and not handler.mine(kernels.user_of(kernel_id)):
+    if wanted.kernel_id is None or wanted.kernel_id not in kernels:
+        return
+    owner = kernels.user_of(wanted.kernel_id)
+    if not handler.mine(owner) or wanted.env.get("KERNEL_USERNAME", owner) != owner:
         raise ElasticError(
             "The kernel with that id is somebody else's: leave kernel_id out, and the gateway makes one.", reason="forbidden"
         )
@@ -40,7 +43,7 @@ class KernelsHandler(Handler):
         wanted = bodies.start_body(self.body(empty=True), self.kernel_manager.client_envs)
         if wanted.ignored:
             self.log.info("Variables that a client sent and that no setting lets in: %s", ", ".join(wanted.ignored[:20]))
-        check_owner(self, wanted.kernel_id)
+        check_owner(self, wanted)
         kernel_id = await self.kernel_manager.start_kernel(
             kernel_name=wanted.name, path=wanted.path, kernel_id=wanted.kernel_id, env=self.claimed(wanted.env)
         )
@@ -102,7 +105,7 @@ class SessionsHandler(Handler):
         if wanted.path is None or wanted.type is None:
             raise BadRequest(f"{'path' if wanted.path is None else 'type'} is missing: a session needs a path and a type.")
         manager, kernel = self.session_manager, wanted.kernel or bodies.StartBody()
-        check_owner(self, kernel.kernel_id)
+        check_owner(self, kernel)
         env = self.claimed(kernel.env)
         model = await self._found(wanted.path, env.get("KERNEL_USERNAME"))
         if model is None:
@@ -131,7 +134,7 @@ class SessionHandler(Handler):
         if wanted.kernel is not None and wanted.kernel.kernel_id is not None:
             if wanted.kernel.kernel_id not in kernels:
                 raise BadRequest("There is no kernel with that id; list them with GET /api/kernels.")
-            check_owner(self, wanted.kernel.kernel_id)
+            check_owner(self, wanted.kernel)
             changes["kernel_id"] = wanted.kernel.kernel_id
         elif wanted.kernel is not None and wanted.kernel.name is not None:
             changes["kernel_id"] = await manager.start_kernel_for_session(

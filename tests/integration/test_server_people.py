@@ -42,6 +42,13 @@ def test_a_trusted_front_end_says_whose_kernel_it_starts(lab: Someone, ana: Some
         assert kernel.lease["user"] == "ana"
 
 
+def test_a_user_whom_a_trusted_front_end_names_is_given_no_kernel_of_another(lab: Someone, ana: Someone):
+    with ana.kernel() as kernel:
+        for name, expected in (("bo", 403), ("ana", 201)):
+            asked = lab.call("POST", "/api/kernels", json={"name": "elastic", "env": {"KERNEL_USERNAME": name, "KERNEL_ID": kernel.id}})
+            assert asked.status_code == expected, asked.text
+
+
 def test_users_act_on_their_own_kernels_alone(ana: Someone, bo: Someone, ops: Someone, lab: Someone):
     with ana.kernel() as kernel:
         browser = kernel.open()
