@@ -1,17 +1,24 @@
-"""What jupyter_server answers as it is, but for its errors, which have the form of ours: kernelspecs, status, metrics.
+"""What jupyter_server answers as it is, but for its errors, which have the form of ours: kernelspecs, status, metrics. And the description
+of all that the gateway answers.
 
 It must never change an answer that isn't an error.
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import yaml
 from jupyter_server.base.handlers import PrometheusMetricsHandler
 from jupyter_server.kernelspecs.handlers import KernelSpecResourceHandler
 from jupyter_server.services.api.handlers import APIStatusHandler, IdentityHandler
 from jupyter_server.services.kernelspecs.handlers import KernelSpecHandler, MainKernelSpecHandler, kernel_name_regex
 from tornado import web
 
-from .answers import JsonErrors, PreFlight
+from .answers import Handler, JsonErrors, PreFlight, rest
+
+SWAGGER = Path(__file__).parent / "swagger.yaml"
 
 
 class KernelSpecsHandler(JsonErrors, PreFlight, MainKernelSpecHandler):
@@ -41,7 +48,20 @@ class MetricsHandler(JsonErrors, PrometheusMetricsHandler):
     """For Prometheus."""
 
 
+class SwaggerHandler(Handler):
+    """This interface, for programs that make clients of such a description. The addresses are Enterprise Gateway's."""
+
+    auth_resource = "api"
+
+    @rest
+    async def get(self, form: str) -> None:
+        text = SWAGGER.read_text()
+        self.set_header("Content-Type", f"application/{form}")
+        self.finish(text if form == "yaml" else json.dumps(yaml.safe_load(text) | {"basePath": self.base_url}))
+
+
 default_handlers = [
+    (r"/api/swagger\.(json|yaml)", SwaggerHandler),
     (r"/api/status", StatusHandler),
     (r"/api/me", MeHandler),
     (r"/metrics", MetricsHandler),

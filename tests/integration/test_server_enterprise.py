@@ -37,3 +37,10 @@ def test_variables_and_kernelspecs_of_an_enterprise_gateway_count(gateway):
     assert (denied.status_code, denied.json()["reason"]) == (403, "forbidden")
     assert "EG_LIST_KERNELS does nothing here; instead: users list their own kernels, always." in gateway.log
     assert "isn't offered" in gateway.log
+
+
+def test_the_interface_is_described_at_the_old_addresses(gateway):
+    described = gateway.call("GET", "/api/swagger.json")
+    assert (described.json()["swagger"], described.json()["basePath"]) == ("2.0", "/")
+    assert gateway.call("GET", "/api/swagger.yaml").text.startswith("#")
+    assert gateway.call("GET", "/api/swagger.json", headers={}).status_code == 403
