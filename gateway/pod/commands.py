@@ -44,13 +44,13 @@ def call(proxy: Proxy, asked: dict[str, Any], later: Callable[[dict[str, Any]], 
     do = asked["do"]
     if do == "signal":
         signum = int(asked["signum"])
-        proxy.interrupt() if signum == SIGINT else proxy.signal(signum, ends=signum in (SIGKILL, SIGTERM))
+        proxy.interrupt() if signum == SIGINT else proxy.life.signal(signum, ends=signum in (SIGKILL, SIGTERM))
     elif do == "respawn":
-        proxy.respawn(asked.get("argv"), asked.get("env"), asked.get("cwd"))
+        proxy.life.respawn(asked.get("argv"), asked.get("env"), asked.get("cwd"))
     elif do == "ends":
-        proxy.ends(float(asked["within"]))
+        proxy.life.ends(float(asked["within"]))
     elif do == "shutdown":
-        proxy.end(float(asked["grace"])) if "grace" in asked else proxy.end()
+        proxy.life.end(float(asked["grace"])) if "grace" in asked else proxy.life.end()
     elif do == "environment":
         return {"env": proxy.spec.env}
     elif do == "become":
@@ -81,7 +81,7 @@ def magic(proxy: Proxy, asked: dict[str, Any], later: Callable[[dict[str, Any]],
         message = proxy.lease.release()
     elif do == "mode":
         enabled = asked["mode"] == "on"
-        proxy.apply(proxy.gate.switch(enabled))
+        proxy.traffic.apply(proxy.gate.switch(enabled))
         message = "Cells that need a GPU ask for it again." if enabled else "No cell of this kernel asks for a GPU any more, until %gpu on."
     elif do == "simulate":
         if proxy.device.simulated is None:

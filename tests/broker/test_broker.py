@@ -442,7 +442,7 @@ def test_an_order_that_was_lost_is_decided_anew() -> None:
         kernel = await world.kernel()
         kernel.mute = True
         kernel.want()
-        await world.until(lambda: world.broker._readings["k1"].unanswered)
+        await world.until(lambda: world.broker._lines.readings["k1"].unanswered)
         await asyncio.sleep(0.02)  # the order arrives, and is lost
         kernel.mute = False
         world.passes(5)

@@ -225,7 +225,7 @@ def test_a_broker_that_was_stopped_gives_no_orders() -> None:
 
 def test_all_gpus_are_visible_where_the_admin_wants_that() -> None:
     async def story(world: World) -> None:
-        world.broker._visible = "all"
+        world.broker._orders._visible = "all"
         kernel = await world.kernel()
         kernel.want()
         await world.phase(kernel, Phase.HOLDING)
