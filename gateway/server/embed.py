@@ -14,7 +14,7 @@ from jupyter_server.serverapp import ServerApp
 from ..broker.broker import Broker
 from ..broker.link import KernelLink
 from ..broker.usage import keep_usage, usage_of
-from ..burst.bursts import host
+from ..burst.bursts import Bursts, host
 from ..settings import ElasticGateway, Usage
 from .events import emit_news
 from .kernels import ElasticMappingKernelManager
@@ -66,8 +66,11 @@ async def start(broker: Broker, kernels: ElasticMappingKernelManager) -> Callabl
     if broker.owner and broker.backend.remote:
         broker.backend.keep_warm(await kernels.templates())
     usage = usage_of(broker)
-    sources = kernels.list_kernels, broker.snapshot, broker.backend.warm, usage.totals if usage else dict
-    return ElasticMetrics(*sources, broker.book.tally, kernels.start_counts).register()
+    bursts, rules = next((each for each in broker.beside if isinstance(each, Bursts)), None), broker.rules
+    return ElasticMetrics(
+        kernels.list_kernels, broker.snapshot, broker.backend.warm, usage.totals if usage else dict, broker.book.tally,
+        kernels.start_counts, bursts.listing if bursts else list, lambda: bool(rules.error or rules.unkept),
+    ).register()  # fmt: skip
 
 
 async def stop(broker: Broker, kernels: ElasticMappingKernelManager, settings: dict[str, Any]) -> None:

@@ -14,10 +14,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from ..backends.base import Warm
+from ..burst.record import RUNNING, WAITING
 from ..leases.meter import EXECUTED, HELD, RESERVED
 from ..leases.tally import Histogram, Tally
 from ..protocol.model import Phase
 
+BURST_STATES = (WAITING, RUNNING)
 STATES = ("starting", "idle", "busy", "restarting", "unknown", "dead")
 
 DOCUMENTED = {
@@ -40,21 +42,25 @@ DOCUMENTED = {
     "elastic_gpu_seconds_held": "GPU-seconds leased since the usage file was begun, by user, flavor and kernelspec.",
     "elastic_gpu_seconds_executed": "GPU-seconds in which something ran on leased GPUs, likewise.",
     "elastic_gpu_seconds_saved": "GPU-seconds for which kernels had no lease and would have had with GPUs for life, likewise.",
+    "elastic_bursts": "Cells on many workers, by state (waiting, running).",
+    "elastic_burst_ranks": "Workers that such cells have now, by engine.",
+    "elastic_policy_refused": "1 while the policy file as it is doesn't count, or a change of the policy can't be kept; else 0.",
     "elastic_generation": "This broker's generation; it grows with each restart.",
 }
 
 
 class ElasticMetrics(Collector):
-    """Registered while a gateway serves. ``kernels``, ``snapshot``, ``warm`` and ``usage`` are called once a scrape; ``tally`` is
-    the lease book's, ``starts`` counts by kernelspec and result."""
+    """Registered while a gateway serves. ``kernels``, ``snapshot``, ``warm``, ``usage``, ``bursts`` and ``refused`` are called once a
+    scrape; ``tally`` is the lease book's, ``starts`` counts by kernelspec and result."""
 
     def __init__(
         self, kernels: Callable[[], list[dict[str, Any]]], snapshot: Callable[[], dict[str, Any]],
         warm: Callable[[], Mapping[str, Warm]], usage: Callable[[], Mapping[tuple[str, str, str, str], float]],
-        tally: Tally, starts: Mapping[tuple[str, str], int],
+        tally: Tally, starts: Mapping[tuple[str, str], int], bursts: Callable[[], list[dict[str, Any]]], refused: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._kernels, self._snapshot, self._warm, self._usage = kernels, snapshot, warm, usage
         self._tally, self._starts = tally, starts
+        self._bursts, self._refused = bursts, refused
 
     def register(self, registry: CollectorRegistry = REGISTRY) -> Callable[[], None]:
         """Returns what unregisters it."""
@@ -93,6 +99,14 @@ class ElasticMetrics(Collector):
         yield _counts("elastic_parks_refused", ["reason"], {(why,): count for why, count in self._tally.refused.items()})
         yield _counts("elastic_waits_denied", ["reason"], {(why,): count for why, count in self._tally.denied.items()})
         yield _counts("elastic_kernel_starts", ["kernelspec", "result"], self._starts)
+        bursts = self._bursts()
+        states = Counter(each["state"] for each in bursts)
+        yield _by("elastic_bursts", "state", {state: states[state] for state in BURST_STATES})
+        ranks: Counter[str] = Counter()
+        for each in bursts:
+            ranks[each["engine"]] += each["workers"] if each["state"] == RUNNING else 0
+        yield _by("elastic_burst_ranks", "engine", {"none": 0, **ranks})
+        yield _one("elastic_policy_refused", int(self._refused()))
         yield _one("elastic_generation", gpu["generation"])
 
 

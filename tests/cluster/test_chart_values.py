@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.cluster.cluster import Cluster, CommandFailed
 from tests.cluster.release import CHART
@@ -75,6 +76,22 @@ def test_pods_of_others_are_read_only_where_they_count(render: Render, foreign: 
     assert re.findall(r"resources: \[(\w+)\]", role) == resources
     assert set(re.findall(r"verbs: \[(.*)\]", role)) == {"list, watch"}
     assert config(text)["KubernetesBackend"]["foreign_pods"] is foreign
+
+
+def test_what_reads_numbers_is_made_only_where_it_is_wanted_and_never_holds_the_token(render: Render) -> None:
+    assert not re.search("ServiceMonitor|PrometheusRule|grafana", render())
+    made = {each: {"enabled": True} for each in ("scrape", "alerts", "dashboard")}
+    text = render({"metrics": made, "token": {"value": "hush-hush"}})
+    objects = {each["kind"]: each for each in yaml.safe_load_all(text) if each and each["kind"] != "ConfigMap"}
+    [endpoint] = objects["ServiceMonitor"]["spec"]["endpoints"]
+    assert endpoint["authorization"]["credentials"] == {"name": "mine-elastic-gateway-token", "key": "token"}
+    assert objects["PrometheusRule"]["spec"] == yaml.safe_load((CHART / "files/alerts.yaml").read_text())
+    [board] = [each for each in yaml.safe_load_all(text) if each and each["metadata"]["name"].endswith("-dashboard")]
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(board["data"]["elastic-gateway.json"]) == json.loads((CHART / "files/dashboard.json").read_text())
+    assert text.count("hush-hush") == text.count("token: hush-hush") <= 1, "in the Secret alone"
+    own = render({"metrics": {"scrape": {"enabled": True, "tokenSecret": "readers", "tokenSecretKey": "prometheus"}}})
+    assert "name: readers\n          key: prometheus" in own
 
 
 def test_none_means_the_settings_none_and_further_settings_are_passed_through(render: Render) -> None:

@@ -36,6 +36,8 @@ def scrape(kernels, snapshot):
         lambda: USAGE,
         tally,
         {("torch", "ok"): 3, ("torch", "failed"): 1},
+        lambda: [{"state": state, "engine": "torch", "workers": count} for state, count in (("running", 4), ("running", 2), ("ended", 9))],
+        lambda: True,
     ).register(registry)
     return generate_latest(registry).decode()
 
@@ -68,6 +70,10 @@ def test_each_number_comes_from_one_snapshot():
         'elastic_parks_refused_total{reason="does_not_fit"} 1.0',
         'elastic_waits_denied_total{reason="queue_timeout"} 1.0',
         'elastic_kernel_starts_total{kernelspec="torch",result="failed"} 1.0',
+        'elastic_bursts{state="running"} 2.0',
+        'elastic_bursts{state="waiting"} 0.0',
+        'elastic_burst_ranks{engine="torch"} 6.0',
+        "elastic_policy_refused 1.0",
         "elastic_generation 4.0",
     ):
         assert line in text
@@ -82,4 +88,4 @@ def test_every_metric_is_documented():
 def test_what_is_registered_can_be_taken_back():
     registry = CollectorRegistry()
     for _ in range(2):
-        ElasticMetrics(list, lambda: SNAPSHOT, dict, dict, Tally(), {}).register(registry)()
+        ElasticMetrics(list, lambda: SNAPSHOT, dict, dict, Tally(), {}, list, bool).register(registry)()
