@@ -1,0 +1,1 @@
+"""Front ends that people have, each against a real gateway."""
