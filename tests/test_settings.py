@@ -9,10 +9,9 @@ import pytest
 from traitlets import Enum, TraitError
 from traitlets.config import Config, Configurable
 
-from gateway import settings
 from gateway.leases.policy import Policy
 from gateway.protocol.model import Spec
-from gateway.settings import Bytes, Choice, Count, ElasticGateway, Leases, LocalBackend, Seconds, SimulatedGpu, machine_config
+from gateway.settings import Bytes, Choice, Count, ElasticGateway, Leases, LocalBackend, Seconds, SimulatedGpu, files, machine_config
 
 CLASSES = [ElasticGateway, Leases, SimulatedGpu, LocalBackend]
 KNOBS = [(cls, name, trait) for cls in CLASSES for name, trait in cls.class_traits(config=True).items()]
@@ -86,6 +85,6 @@ def test_the_machines_configuration_is_read_from_jupyters_folders(tmp_path: Path
     high.mkdir()
     (low / "jupyter_elastic_gateway_config.json").write_text('{"Leases": {"idle_timeout": 1, "min_hold": 2}}')
     (high / "jupyter_elastic_gateway_config.py").write_text("c.Leases.idle_timeout = 3")
-    monkeypatch.setattr(settings, "jupyter_config_path", lambda: [str(high), str(low)])
+    monkeypatch.setattr(files, "jupyter_config_path", lambda: [str(high), str(low)])
     leases = Leases(config=machine_config())
     assert (leases.idle_timeout, leases.min_hold) == (3, 2)
