@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from gateway.backends.kubernetes import names
 from gateway.protocol import websocket as ws
 from tests.cluster.cluster import Cluster, CommandFailed
+from tests.cluster.reach import World
 from tests.cluster.release import SMALL, Release
 from tests.cluster.rig import foreign_pod
 from tests.integration.machine import PATIENCE, Machine, until
@@ -151,6 +153,35 @@ def test_a_cell_gets_a_gpu_by_a_slot_and_a_pod_of_others_that_waits_gets_it_afte
         finally:
             release.cluster.kubectl("delete", "pod", foreign, "--wait=false")
     until(lambda: release.pods(names.ROLE_KERNEL) == [] and release.pods(names.ROLE_SLOT) == [])
+
+
+@pytest.mark.usefixtures("one_gpu")
+def test_by_its_network_policies_kernels_are_reached_by_their_gateway_alone_and_slots_by_nobody(release: Release) -> None:
+    """What the policies that the API server has say of the pods that are there; the tests' own network doesn't enforce them."""
+    neighbour = {"metadata": {"name": "neighbour", "namespace": release.namespace, "labels": {}}, "spec": {"containers": []}}
+    with release.kernel("gpu") as one, release.kernel("elastic") as two:
+        one.open().run("%%gpu\n1")
+        two.open().run("1")
+        [slot] = release.pods(names.ROLE_SLOT)
+        kernels, gateway = release.pods(names.ROLE_KERNEL), release.pod()
+    world = World(
+        release.cluster.get("networkpolicies", "--all-namespaces")["items"],
+        {each["metadata"]["name"]: each["metadata"]["labels"] for each in release.cluster.get("namespaces")["items"]},
+    )
+    pods = [gateway, neighbour, slot, *kernels]
+    for port in (5554, 5555, 5559):
+        for kernel in kernels:
+            assert [pod for pod in pods if world.may_reach(pod, kernel, port)] == [gateway]
+    assert not any(world.may_reach(pod, target, port) for pod in pods for target in (*kernels, slot) for port in (22, 5553, 5560, 8888))
+    assert not any(world.may_reach(slot, pod, port) for pod in pods for port in (443, 5554, 8888))
+    assert [pod for pod in pods if not world.may_reach(pod, gateway, 8888)] == [slot]
+    assert not any(world.may_reach(pod, gateway, 8889) for pod in pods)
+    assert all(world.may_reach(kernel, neighbour, 443) for kernel in kernels)
+
+    release.upgrade(networkPolicy={"from": [{"podSelector": {}}], "kernelEgress": [{"ports": [{"port": 53}]}]})
+    world = replace(world, policies=release.cluster.get("networkpolicies", "--all-namespaces")["items"])
+    assert world.may_reach(neighbour, release.pod(), 8888) and not any(world.may_reach(kernel, release.pod(), 8888) for kernel in kernels)
+    assert all(world.may_reach(kernel, neighbour, 53) and not world.may_reach(kernel, neighbour, 443) for kernel in kernels)
 
 
 class Lab:
