@@ -22,6 +22,8 @@ COMMON = f'c = get_config()\nc.IdentityProvider.token = {TOKEN!r}\nc.ServerApp.i
 class JupyterLab:
     """``gateway`` is an address, ``token`` the gateway's."""
 
+    module, page = "jupyterlab", "lab/workspaces/{name}/tree/{name}.ipynb"
+
     def __init__(self, root: Path, gateway: str, token: str = TOKEN) -> None:
         self.root, self.port = root, free_port()
         self.notebooks = root / "notebooks"
@@ -36,7 +38,7 @@ c.GatewayClient.auth_token = {token!r}
         quiet = root / "settings" / "@jupyterlab" / "apputils-extension"
         quiet.mkdir(parents=True)
         (quiet / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
-        self.process = start(root, "lab", "jupyterlab", f"--gateway-url={gateway}")
+        self.process = start(root, "lab", self.module, f"--gateway-url={gateway}")
         answers(root, self.process, "lab", self.port)
 
     def new(self, name: str, cells: Iterable[str], kernel: str = "elastic-python", display: str = "Python (elastic GPU)") -> str:
@@ -44,7 +46,7 @@ c.GatewayClient.auth_token = {token!r}
         spec = {"display_name": display, "language": "python", "name": kernel}
         sheet = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata={"kernelspec": spec})
         nbformat.write(sheet, self.notebooks / f"{name}.ipynb")
-        return f"http://127.0.0.1:{self.port}/lab/workspaces/{name}/tree/{name}.ipynb?token={TOKEN}"
+        return f"http://127.0.0.1:{self.port}/{self.page.format(name=name)}?token={TOKEN}"
 
     def end(self) -> None:
         self.process.terminate()
@@ -53,6 +55,12 @@ c.GatewayClient.auth_token = {token!r}
         except subprocess.TimeoutExpired:  # Jupyter's own exit may wait for ever for a worker thread of a request that was cut off
             self.process.kill()
             self.process.wait()
+
+
+class JupyterNotebook(JupyterLab):
+    """Notebook 7, whose pages show one notebook each."""
+
+    module, page = "notebook", "notebooks/{name}.ipynb"
 
 
 def start(root: Path, name: str, module: str, *args: str) -> subprocess.Popen[bytes]:
