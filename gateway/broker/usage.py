@@ -19,7 +19,7 @@ from ..leases.events import KernelSeen
 from ..leases.meter import EXECUTED, Meter, Span
 from ..protocol.errors import BadRequest, ElasticError
 from ..settings import Usage as Settings
-from .usage_file import BY, CELLS, Row, UsageFile, together
+from .usage_file import BY, CELLS, Key, Row, UsageFile, together
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WRITE_SECONDS = 1.0  # between two writings, where there is something to write
+FORGET_SECONDS, DAY = 3600.0, 86400.0  # between two removals of what is too old
 SEEN_SECONDS = 10.0  # between two where there is nothing: so much of a kernel's time may be missing that ends while no gateway runs
 MOST_CELLS = 10_000  # of one answer
 
-Sums = dict[tuple[str, str, str, str], float]  # kind, user, flavor, kernelspec: GPU-seconds
+Sums = dict[Key, float]  # GPU-seconds
 T = TypeVar("T")
 
 
@@ -59,7 +60,7 @@ class Usage:
         self._left: dict[tuple[str, str], Row] = {}  # open ones of the gateway before us that nobody has gone on with
         self._ends: dict[tuple[str, str], float] = {}
         self._closed: Sums = {}
-        self._last_id, self._seen, self._written = 0, 0.0, 0.0
+        self._last_id, self._seen, self._written, self._forgot = 0, 0.0, 0.0, 0.0
         self._pending: list[Row] = []  # to be written
         self._round: asyncio.Task[None] | None = None
 
@@ -75,7 +76,7 @@ class Usage:
             log.error("GPU time can't be kept in %s (%s) and is forgotten as the gateway ends: set Usage.database.", self._path, exc)
             self._path = ":memory:"
             found = await self._do(self._open)
-        self._left = {(row.kernel_id, row.kind): row for row in found.open}
+        self._left = {(row.span.kernel_id, row.span.kind): row for row in found.open}
         self._ends, self._closed, self._last_id, self._seen = found.ends, found.sums, found.last_id, found.seen
         ended = self._news()
         ended += [self._ended(row, self._left_end(row)) for row in self._left.values()]
@@ -101,8 +102,7 @@ class Usage:
         self._pending += self._news()
         now, sums = self._now(), dict(self._closed)
         for row in self._rows.values():
-            key = row.kind, row.user, row.flavor, row.kernelspec
-            sums[key] = sums.get(key, 0.0) + row.gpus * max(0.0, now - row.begin_at)
+            sums[row.key] = sums.get(row.key, 0.0) + row.seconds(now)
         return sums
 
     async def report(self, by: str, since: float, until: float | None, user: str | None) -> dict[str, Any]:
@@ -131,6 +131,18 @@ class Usage:
             rows = self._news()
             if rows or self._now() - self._written > SEEN_SECONDS:
                 await self._write(rows)
+            await self._forget()
+
+    async def _forget(self) -> None:
+        """What is older than the administrator wants, now and then."""
+        days, file, now = self._settings.keep_days, self._file, self._now()
+        if days is None or file is None or now - self._forgot < FORGET_SECONDS:
+            return
+        self._forgot = now
+        try:
+            await self._do(lambda: file.remove(now - days * DAY))
+        except sqlite3.Error as exc:
+            log.error("Old GPU time can't be removed from %s just now: %s", self._path, exc)
 
     async def _write(self, rows: list[Row]) -> None:
         file, now = self._file, self._now()
@@ -159,32 +171,29 @@ class Usage:
         return rows
 
     def _begun(self, key: tuple[str, str], span: Span) -> Row:
-        uuids = " ".join(span.uuids)
         left = self._left.get(key)
-        if left is not None and left.uuids == uuids:
+        if left is not None and left.span.uuids == span.uuids:
             del self._left[key]
             self._rows[key] = left
-            return replace(left)
+            return left
         self._last_id += 1
         begin = max(self._wall(span.begin), self._ends.get(key, 0.0), 0.0 if left is None else self._left_end(left))
-        row = self._rows[key] = Row(
-            self._last_id, span.kind, span.kernel_id, span.user, span.kernelspec, span.flavor, span.node, span.gpus, uuids, begin
-        )  # fmt: skip
-        return replace(row)
+        row = self._rows[key] = Row(self._last_id, replace(span, begin=begin))
+        return row
 
     def _ended(self, row: Row, end: float) -> Row:
-        row.end_at = max(row.begin_at, end)
-        self._ends[row.kernel_id, row.kind] = row.end_at
-        key = row.kind, row.user, row.flavor, row.kernelspec
-        self._closed[key] = self._closed.get(key, 0.0) + row.gpus * (row.end_at - row.begin_at)
+        end = max(row.span.begin, end)
+        row = replace(row, span=replace(row.span, end=end))
+        self._ends[row.span.kernel_id, row.span.kind] = end
+        self._closed[row.key] = self._closed.get(row.key, 0.0) + row.seconds(end)
         return row
 
     def _left_end(self, row: Row) -> float:
         """When a span ended while no gateway ran, as far as anybody knows."""
-        record = self._book.kernels.get(row.kernel_id)
+        record = self._book.kernels.get(row.span.kernel_id)
         if record is None:
             return self._seen
-        still = row.kind == EXECUTED and record.gpus and record.idle_since is not None
+        still = row.span.kind == EXECUTED and record.gpus and record.idle_since is not None
         return self._wall(record.idle_since if still else record.since)  # type: ignore[arg-type]
 
     # time and thread
@@ -204,10 +213,10 @@ class Usage:
 
 
 def _cell(row: Row, now: float) -> dict[str, Any]:
-    seconds = round((row.end_at or now) - row.begin_at, 3)
+    span = row.span
     return {
-        "kernel": row.kernel_id, "user": row.user, "kernelspec": row.kernelspec, "flavor": row.flavor, "node": row.node, "gpus": row.gpus,
-        "begin": _moment(row.begin_at), "seconds": seconds, "running": row.end_at is None,
+        "kernel": span.kernel_id, "user": span.user, "kernelspec": span.kernelspec, "flavor": span.flavor, "node": span.node,
+        "gpus": span.gpus, "begin": _moment(span.begin), "seconds": round((span.end or now) - span.begin, 3), "running": span.end is None,
     }  # fmt: skip
 
 

@@ -11,37 +11,54 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..leases.meter import Span
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS spans (
     id INTEGER PRIMARY KEY, kind TEXT NOT NULL, kernel_id TEXT NOT NULL, user TEXT NOT NULL, kernelspec TEXT NOT NULL, flavor TEXT NOT NULL,
     node TEXT NOT NULL, gpus INTEGER NOT NULL, uuids TEXT NOT NULL, begin_at REAL NOT NULL, end_at REAL
 );
 CREATE INDEX IF NOT EXISTS spans_by_end ON spans (end_at);
+CREATE TABLE IF NOT EXISTS removed (
+    kind TEXT NOT NULL, user TEXT NOT NULL, flavor TEXT NOT NULL, kernelspec TEXT NOT NULL, seconds REAL NOT NULL,
+    PRIMARY KEY (kind, user, flavor, kernelspec)
+);
 CREATE TABLE IF NOT EXISTS seen (id INTEGER PRIMARY KEY CHECK (id = 1), at REAL NOT NULL);
 """
 _FIELDS = "id, kind, kernel_id, user, kernelspec, flavor, node, gpus, uuids, begin_at, end_at"
 BY = {"user": "user", "kernel": "kernel_id", "kernelspec": "kernelspec", "flavor": "flavor", "day": "date(begin_at, 'unixepoch')"}
 CELLS = "cell"
+_ENDED = "SELECT kind, user, flavor, kernelspec, SUM(gpus * (end_at - begin_at)) AS seconds FROM spans WHERE end_at IS NOT NULL"
+
+Key = tuple[str, str, str, str]  # kind, user, flavor, kernelspec
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Row:
-    """Times are seconds since 1970; ``end_at`` None: it goes on."""
+    """One span, whose times are seconds since 1970 here."""
 
     id: int
-    kind: str
-    kernel_id: str
-    user: str
-    kernelspec: str
-    flavor: str
-    node: str
-    gpus: int
-    uuids: str
-    begin_at: float
-    end_at: float | None = None
+    span: Span
+
+    @property
+    def key(self) -> Key:
+        """What it is added up under."""
+        return self.span.kind, self.span.user, self.span.flavor, self.span.kernelspec
+
+    def seconds(self, until: float) -> float:
+        """GPU-seconds; of what goes on, until then."""
+        end = until if self.span.end is None else self.span.end
+        return self.span.gpus * max(0.0, end - self.span.begin)
 
     def values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in _FIELDS.split(", "))
+        span = self.span
+        named = span.kind, span.kernel_id, span.user, span.kernelspec, span.flavor, span.node, span.gpus
+        return self.id, *named, " ".join(span.uuids), span.begin, span.end
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Row:
+        number, *named, uuids, begin, end = values
+        return cls(number, Span(*named, tuple(uuids.split()), begin, end))
 
 
 @dataclass(frozen=True)
@@ -50,7 +67,7 @@ class Found:
 
     open: list[Row]
     ends: dict[tuple[str, str], float]  # of the last span of each kernel and kind
-    sums: dict[tuple[str, str, str, str], float]  # GPU-seconds of ended spans by kind, user, flavor and kernelspec
+    sums: dict[Key, float]  # GPU-seconds of ended spans, those that were removed too
     last_id: int
     seen: float  # when it was written last, 0: never
 
@@ -68,11 +85,10 @@ class UsageFile:
 
     def found(self) -> Found:
         db = self._db
-        rows = [Row(*row) for row in db.execute(f"SELECT {_FIELDS} FROM spans WHERE end_at IS NULL")]
+        rows = [Row.of(row) for row in db.execute(f"SELECT {_FIELDS} FROM spans WHERE end_at IS NULL")]
         ends = db.execute("SELECT kernel_id, kind, MAX(end_at) FROM spans WHERE end_at IS NOT NULL GROUP BY 1, 2")
-        sums = db.execute(
-            "SELECT kind, user, flavor, kernelspec, SUM(gpus * (end_at - begin_at)) FROM spans WHERE end_at IS NOT NULL GROUP BY 1, 2, 3, 4"
-        )
+        every = f"{_ENDED} GROUP BY 1, 2, 3, 4 UNION ALL SELECT * FROM removed"
+        sums = db.execute(f"SELECT kind, user, flavor, kernelspec, SUM(seconds) FROM ({every}) GROUP BY 1, 2, 3, 4")
         last_id = db.execute("SELECT COALESCE(MAX(id), 0) FROM spans").fetchone()[0]
         seen = db.execute("SELECT COALESCE(MAX(at), 0) FROM seen").fetchone()[0]
         return Found(rows, {(k, kind): at for k, kind, at in ends}, {tuple(row[:4]): row[4] for row in sums}, last_id, seen)  # type: ignore[misc]
@@ -96,7 +112,17 @@ class UsageFile:
         query = f"""SELECT {_FIELDS} FROM spans WHERE kind = 'executed' AND begin_at < :until AND COALESCE(end_at, :until) > :since
             AND (:user IS NULL OR user = :user) ORDER BY begin_at DESC LIMIT :most"""
         values: dict[str, Any] = {"since": since, "until": until, "user": user, "most": most}
-        return [Row(*row) for row in self._db.execute(query, values)]
+        return [Row.of(row) for row in self._db.execute(query, values)]
+
+    def remove(self, before: float) -> None:
+        """Spans that ended before then; what they add up to stays."""
+        with self._db:
+            self._db.execute(
+                f"""INSERT INTO removed {_ENDED} AND end_at < ? GROUP BY 1, 2, 3, 4
+                ON CONFLICT DO UPDATE SET seconds = seconds + excluded.seconds""",
+                (before,),
+            )
+            self._db.execute("DELETE FROM spans WHERE end_at < ?", (before,))
 
     def close(self) -> None:
         self._db.close()

@@ -56,6 +56,15 @@ class Usage(Configurable):
         gateway ends, and the chart names one with persistence.enabled.""",
     ).tag(config=True)
 
+    keep_days = Count(
+        None,
+        min=1,
+        allow_none=True,
+        help="""Days after whose end a stretch of GPU time is removed from the file; `usage` then tells of what is newer. The totals that
+        Prometheus reads never go back, so who had how much altogether stays, without kernels and times. None, the default: for ever, as
+        five million cells take a GB.""",
+    ).tag(config=True)
+
     prices = Dict(
         value_trait=Share(),
         key_trait=Unicode(),

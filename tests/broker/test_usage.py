@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
-from gateway.broker.usage import Usage
+from gateway.broker.usage import DAY, Usage
 from gateway.leases.events import KernelGone, KernelSeen
+from gateway.leases.tally import Tally
 from gateway.protocol.errors import BadRequest
 from gateway.protocol.model import Phase
+from gateway.server.metrics import ElasticMetrics
 from gateway.settings import Usage as Settings
 from tests.leases.world import World
 
@@ -122,6 +126,15 @@ def test_counters_go_on_where_the_last_gateway_stopped(path: Path):
     told(story, path)
 
 
+def prometheus(site: Site) -> dict[str, float]:
+    """What it reads of all users, by kind."""
+    registry = CollectorRegistry()
+    nobody: Any = lambda: {"gpus": [], "leases": [], "queue": [], "generation": 1}  # noqa: E731
+    ElasticMetrics(list, nobody, dict, site.usage.totals, Tally(), {}, list, bool).register(registry)
+    found = re.findall(r"^elastic_gpu_seconds_(\w+)_total{.*} (\S+)$", generate_latest(registry).decode(), re.MULTILINE)
+    return {kind: sum(float(value) for each, value in found if each == kind) for kind in ("held", "executed", "saved")}
+
+
 def test_a_thousand_random_cells_with_kills_between_agree_everywhere(path: Path):
     import random
 
@@ -151,10 +164,39 @@ def test_a_thousand_random_cells_with_kills_between_agree_everywhere(path: Path)
             passes(chance.choice([0, 0.5, 3]))
             if cell % 100 == 50:
                 await site.killed()
-        rows, totals = await site.sums(), site.usage.totals()
+        rows, totals, scraped = await site.sums(), site.usage.totals(), prometheus(site)
+        cells = await site.sums("cell")
+        assert sum(cell["gpus"] * cell["seconds"] for cell in cells) == pytest.approx(truth["executed"], abs=1)
         for kind in ("held", "executed"):
+            assert scraped[kind] == pytest.approx(truth[kind], abs=1)
             assert sum(row[f"gpu_seconds_{kind}"] for row in rows) == pytest.approx(truth[kind], abs=1)
             assert sum(seconds for key, seconds in totals.items() if key[0] == kind) == pytest.approx(truth[kind], abs=1)
+
+    told(story, path)
+
+
+def test_what_is_too_old_is_removed_and_prometheus_never_counts_back(path: Path):
+    async def story(site: Site) -> None:
+        site.usage._settings.keep_days = 30
+        site.world.kernel("k", "ana")
+        for day in range(40):
+            site.world.run("k")
+            site.world.advance(60)
+            site.world.done("k")
+            if day == 20:
+                await site.killed()
+                site.usage._settings.keep_days = 30
+            site.world.advance(DAY - 60)
+        before = site.usage.totals()
+        await site.usage.report("user", 0.0, None, None)
+        await site.usage._forget()
+        (row,) = await site.sums()
+        assert (row["cells"], row["gpu_seconds_executed"]) == (30, 30 * 60)
+        assert site.usage.totals() == before
+        await site.killed()
+        after = site.usage.totals()
+        assert {key: pytest.approx(value) for key, value in after.items()} == before
+        assert after["executed", "ana", "gpu", ""] == pytest.approx(40 * 60)
 
     told(story, path)
 
