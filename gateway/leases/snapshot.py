@@ -28,6 +28,7 @@ def snapshot(book: Book, now: float) -> dict[str, list[Any]]:
                 "kernel_id": record.kernel_id,
                 "user": record.user,
                 "notebook": record.display,
+                "node": record.node,
                 "count": record.count,
                 "position": places[record.node],
                 "since": now - record.wanted_since,

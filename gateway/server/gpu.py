@@ -13,6 +13,7 @@ from typing import Any
 
 from tornado.iostream import StreamClosedError
 
+from ..broker.news import BURST, KERNEL
 from ..broker.rules import switch
 from ..broker.usage import usage_of
 from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError
@@ -21,6 +22,8 @@ from .answers import Handler, rest
 
 BEAT = 15.0  # seconds between two signs of life on an event stream
 BACKLOG = 256  # events that a slow reader may be behind before it is only given the newest state
+CULLING = ("cull_warned", "cull_averted")  # of the news of kernels, what a page is told here; /api/events/subscribe has all
+PACE = 0.2  # seconds between two tellings to one reader: many pages cost little however much goes on
 
 
 class GpuHandlerBase(Handler):
@@ -103,7 +106,8 @@ class DrainHandler(GpuHandlerBase):
 
 
 class EventsHandler(GpuHandlerBase):
-    """Server-sent events: the whole state first, then each change. A reader who falls behind gets the whole state instead."""
+    """Server-sent events: the whole state first, then each change. Of the asker's own, ``burst`` when one waits, begins or ends, and
+    ``kernel`` when an idle one is about to be ended, or no longer. A reader who falls behind gets the whole state instead."""
 
     reading: Stream | None = None
 
@@ -112,7 +116,7 @@ class EventsHandler(GpuHandlerBase):
         self.set_header("Content-Type", "text/event-stream")
         self.set_header("Cache-Control", "no-cache")
         self.set_header("X-Accel-Buffering", "no")
-        self.reading = stream = Stream(self.broker)
+        self.reading = stream = Stream(self.broker, self.mine)
         self.settings.setdefault("elastic_streams", set()).add(stream)
         try:
             async for text in stream:
@@ -130,15 +134,21 @@ class EventsHandler(GpuHandlerBase):
 
 
 class Stream:
-    """What one reader is still owed."""
+    """What one reader is still owed. ``mine(user)``: whether the reader may know what becomes of that user's bursts and kernels."""
 
-    def __init__(self, broker: Any) -> None:
-        self._broker = broker
+    def __init__(self, broker: Any, mine: Callable[[str], bool]) -> None:
+        self._broker, self._mine = broker, mine
         self._owed: list[tuple[str, Any]] = [("state", broker.snapshot())]
         self._news = asyncio.Event()
         self._news.set()
+        self._told = -PACE
         self._open = True
-        self._unsubscribe: Callable[[], None] = broker.subscribe(self._heard)
+        self._leave: list[Callable[[], None]] = [broker.subscribe(self._heard), broker.news.join(self._happened)]
+
+    def _happened(self, subject: str, fields: dict[str, Any]) -> None:
+        told = subject == BURST or (subject == KERNEL and fields["action"] in CULLING)
+        if told and self._mine(fields["user"]):
+            self._heard(subject, fields)
 
     def _heard(self, name: str, value: Any) -> None:
         if len(self._owed) >= BACKLOG:
@@ -151,21 +161,26 @@ class Stream:
         return self
 
     async def __anext__(self) -> str:
+        clock = asyncio.get_running_loop().time
         try:
             async with asyncio.timeout(BEAT):
                 await self._news.wait()
         except TimeoutError:
             return ":\n\n"
+        if self._open:
+            await asyncio.sleep(max(0.0, self._told + PACE - clock()))
         self._news.clear()
         if not self._open:
             raise StopAsyncIteration
+        self._told = clock()
         owed, self._owed = self._owed, []
         return "".join(f"event: {name}\ndata: {json.dumps(value)}\n\n" for name, value in owed) or ":\n\n"
 
     def close(self) -> None:
-        if self._open:
-            self._open = False
-            self._unsubscribe()
+        leave, self._leave = self._leave, []
+        for each in leave:
+            each()
+        self._open = False
         self._news.set()
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import nbformat
@@ -20,11 +20,11 @@ COMMON = f'c = get_config()\nc.IdentityProvider.token = {TOKEN!r}\nc.ServerApp.i
 
 
 class JupyterLab:
-    """``gateway`` is an address, ``token`` the gateway's."""
+    """``gateway`` is an address, "" for none, ``token`` the gateway's; ``more``: lines of configuration, ``env``: variables."""
 
     module, page = "jupyterlab", "lab/workspaces/{name}/tree/{name}.ipynb"
 
-    def __init__(self, root: Path, gateway: str, token: str = TOKEN) -> None:
+    def __init__(self, root: Path, gateway: str, token: str = TOKEN, more: str = "", env: Mapping[str, str] | None = None) -> None:
         self.root, self.port = root, free_port()
         self.notebooks = root / "notebooks"
         self.notebooks.mkdir()
@@ -34,11 +34,12 @@ c.ServerApp.port_retries = 0
 c.ServerApp.root_dir = {str(self.notebooks)!r}
 c.ServerApp.open_browser = False
 c.GatewayClient.auth_token = {token!r}
+{more}
 """)
         quiet = root / "settings" / "@jupyterlab" / "apputils-extension"
         quiet.mkdir(parents=True)
         (quiet / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
-        self.process = start(root, "lab", self.module, f"--gateway-url={gateway}")
+        self.process = start(root, "lab", self.module, *([f"--gateway-url={gateway}"] if gateway else []), env=env)
         answers(root, self.process, "lab", self.port)
 
     def new(self, name: str, cells: Iterable[str], kernel: str = "elastic-python", display: str = "Python (elastic GPU)") -> str:
@@ -63,9 +64,9 @@ class JupyterNotebook(JupyterLab):
     module, page = "notebook", "notebooks/{name}.ipynb"
 
 
-def start(root: Path, name: str, module: str, *args: str) -> subprocess.Popen[bytes]:
+def start(root: Path, name: str, module: str, *args: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     """A server with ``NAME_config.py`` and ``NAME.log`` in ``root``."""
-    env = {**os.environ, "JUPYTERLAB_SETTINGS_DIR": str(root / "settings")}
+    env = {**os.environ, "JUPYTERLAB_SETTINGS_DIR": str(root / "settings"), **(env or {})}
     with (root / f"{name}.log").open("ab") as log:
         command = [sys.executable, "-P", "-m", module, f"--config={root / f'{name}_config.py'}", *args]
         return subprocess.Popen(command, stdout=log, stderr=log, env=env)

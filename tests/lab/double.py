@@ -5,6 +5,7 @@ Kernels outlive the server, as they outlive a gateway. ``protocol`` is what the 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from collections.abc import Sequence
@@ -93,6 +94,7 @@ class Gateway:
         self.kernels: dict[str, Kernel] = {}
         self.sockets: set[Channels] = set()
         self.dials = 0
+        self.streams: set[Api] = set()
         self.server: HTTPServer | None = None
 
     def start(self) -> None:
@@ -101,6 +103,7 @@ class Gateway:
             (r"/api/kernelspecs", Specs),
             (r"/api/kernels/([^/]+)", One, {"gateway": self}),
             (r"/api/kernels/([^/]+)/channels", Channels, {"gateway": self}),
+            (r"/api/(?:gpu|bursts)(?:/.*)?", Api, {"gateway": self}),
         ]
         self.server = HTTPServer(Application(routes, websocket_max_message_size=1 << 30))  # type: ignore[arg-type]
         self.server.add_sockets(bind_sockets(self.port, "127.0.0.1"))
@@ -151,6 +154,41 @@ class Specs(RequestHandler):
     def get(self) -> None:
         spec = {"name": "double", "spec": {"argv": [], "display_name": "Double", "language": "python"}, "resources": {}}
         self.finish({"default": "double", "kernelspecs": {"double": spec}})
+
+
+class Api(Handler):
+    """Says what it was asked; ``.../events`` never ends by itself."""
+
+    async def get(self) -> None:
+        if not self.request.path.endswith("/events"):
+            self.told()
+            return
+        self.left = asyncio.Event()
+        self.gateway.streams.add(self)
+        self.set_header("Content-Type", "text/event-stream")
+        await self.say("event: state\ndata: {}\n\n")
+        await self.left.wait()
+        self.gateway.streams.discard(self)
+
+    async def say(self, text: str) -> None:
+        self.write(text)
+        await self.flush()
+
+    def post(self) -> None:
+        self.set_status(409)
+        self.told()
+
+    delete = patch = post
+
+    def told(self) -> None:
+        self.set_header("X-Secret", "of the gateway")
+        request = self.request
+        asked = {"method": request.method, "uri": request.uri, "body": request.body.decode()}
+        self.finish({**asked, "authorization": request.headers.get("Authorization", ""), "cookie": request.headers.get("Cookie", "")})
+
+    def on_connection_close(self) -> None:
+        if self in self.gateway.streams:
+            self.left.set()
 
 
 class Channels(WebSocketHandler):

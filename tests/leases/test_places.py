@@ -151,7 +151,9 @@ def test_the_snapshot_has_the_shape_of_the_rest_interface():
     assert (lease["phase"], lease["gpus"], lease["executing"], lease["since"]) == ("HOLDING", ["l0"], True, 10.0)
     assert (lease["idle_since"], lease["ends_by"]) == (None, 890.0)
     assert shown["leases"][1]["phase"] == "WAITING"
-    assert shown["queue"] == [{"kernel_id": "b", "user": "b", "notebook": "b.ipynb", "count": 1, "position": 1, "since": 10.0, "quota": ""}]
+    assert shown["queue"] == [
+        {"kernel_id": "b", "user": "b", "notebook": "b.ipynb", "node": "local", "count": 1, "position": 1, "since": 10.0, "quota": ""}
+    ]
 
 
 def test_the_snapshot_tells_when_an_idle_lease_ends():

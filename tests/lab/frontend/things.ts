@@ -28,6 +28,7 @@ export const wait = (facts: Partial<Wait> = {}): Wait => ({
   kernel_id: 'k1',
   user: 'ann',
   notebook: 'work/ann.ipynb',
+  node: 'n1',
   count: 1,
   position: 2,
   since: at(-34),

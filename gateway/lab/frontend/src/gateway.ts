@@ -3,7 +3,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import { ISignal, Signal } from '@lumino/signaling';
-import { NOTHING, Picture } from './model';
+import { KernelNews, NOTHING, Picture } from './model';
 import { after } from './picture';
 import { Reader } from './sse';
 
@@ -20,6 +20,8 @@ export class Gateway {
   health: Health = 'unknown';
 
   private readonly _changed = new Signal<this, void>(this);
+  private readonly _happened = new Signal<this, string>(this);
+  private readonly _kernelNews = new Signal<this, KernelNews>(this);
   private skew = 0; // milliseconds that the gateway's clock is ahead of this one
   private abort: AbortController | null = null;
   private retry = FIRST_RETRY;
@@ -29,6 +31,16 @@ export class Gateway {
 
   get changed(): ISignal<this, void> {
     return this._changed;
+  }
+
+  /** The name of each event, once the picture has it. */
+  get happened(): ISignal<this, string> {
+    return this._happened;
+  }
+
+  /** An idle kernel is about to be ended, or no longer. */
+  get kernelNews(): ISignal<this, KernelNews> {
+    return this._kernelNews;
   }
 
   /** Milliseconds since 1970 on the gateway's clock. */
@@ -49,8 +61,8 @@ export class Gateway {
   }
 
   /** Ask for something. Throws an `Error` with the gateway's own words. */
-  async ask<T>(method: string, path: string, body?: unknown): Promise<T> {
-    const response = await this.fetch(path, { method, body: body === undefined ? undefined : JSON.stringify(body) });
+  async ask<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+    const response = await this.fetch(path, { method, signal, body: body === undefined ? undefined : JSON.stringify(body) });
     const text = await response.text();
     if (!response.ok) {
       throw new Error(said(text) || `The gateway answered ${response.status} ${response.statusText}.`);
@@ -99,6 +111,8 @@ export class Gateway {
         this.picture = told.reduce((picture, each) => after(picture, each.name, each.value), this.picture);
         this.retry = FIRST_RETRY;
         this.set('here');
+        new Set(told.map(each => each.name)).forEach(name => this._happened.emit(name));
+        told.filter(each => each.name === 'kernel').forEach(each => this._kernelNews.emit(each.value as KernelNews));
       }
     }
   }

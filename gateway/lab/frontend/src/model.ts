@@ -32,6 +32,7 @@ export interface Lease {
 
 /** One that waits. */
 export interface Wait {
+  node: string;
   kernel_id: string;
   user: string;
   notebook: string;
@@ -59,11 +60,19 @@ export interface Burst {
   leased: string[];
 }
 
+/** Of an idle kernel: it is about to be ended, or no longer. */
+export interface KernelNews {
+  action: 'cull_warned' | 'cull_averted';
+  kernel_id: string;
+  ends_at?: string;
+}
+
 /** GPU time of one user, in seconds. */
 export interface Usage {
-  held: number;
-  executed: number;
-  saved: number;
+  gpu_seconds_held: number;
+  gpu_seconds_executed: number;
+  /** For which a kernel had no lease that with a GPU for life it would have held. */
+  gpu_seconds_saved: number;
 }
 
 export interface Picture {

@@ -1,0 +1,94 @@
+/** Tells the user, before a GPU of this Lab's kernels is taken back or a kernel ended, and offers to keep it. */
+
+import { Notification } from '@jupyterlab/apputils';
+import { Gateway } from './gateway';
+import { Mine } from './mine';
+import { KernelNews } from './model';
+import { Notice, notice, upcoming } from './noticing';
+import { HOLD_SECONDS } from './rows';
+import { called, span } from './words';
+
+interface Told {
+  id: string;
+  key: string;
+}
+
+export class Notices {
+  private readonly told = new Map<string, Told>(); // by kernel: the newest
+  private readonly warned = new Map<string, string>(); // by kernel: the warning that it will be ended
+  private timer = 0;
+
+  constructor(
+    private readonly gateway: Gateway,
+    private readonly mine: Mine
+  ) {
+    gateway.changed.connect(() => this.look());
+    gateway.kernelNews.connect((_, news) => this.culling(news));
+  }
+
+  private look(): void {
+    window.clearTimeout(this.timer);
+    const now = this.gateway.now();
+    let soonest = Infinity;
+    for (const kernel of this.mine.kernels) {
+      const lease = this.gateway.picture.leases.get(kernel);
+      const said = lease && notice(lease, this.gateway.picture, now);
+      if (said) {
+        this.say(said);
+      } else {
+        this.withdraw(kernel);
+      }
+      if (!said || !said.idle) {
+        soonest = Math.min(soonest, (lease && upcoming(lease, now)) ?? Infinity);
+      }
+    }
+    if (soonest < Infinity) {
+      this.timer = window.setTimeout(() => this.look(), soonest + 100);
+    }
+  }
+
+  private say(what: Notice): void {
+    if (this.told.get(what.kernel)?.key === what.key) {
+      return;
+    }
+    this.withdraw(what.kernel);
+    const release = { label: 'Release now', callback: () => this.post(what.kernel, 'release') };
+    const actions = [this.keep(what.kernel, 'Keep for 30 min'), ...(what.idle ? [release] : [])];
+    const id = Notification.info(what.text, { autoClose: Math.max(5000, what.left), actions });
+    this.told.set(what.kernel, { id, key: what.key });
+  }
+
+  private culling(news: KernelNews): void {
+    const { kernel_id: kernel } = news;
+    const earlier = this.warned.get(kernel);
+    if (earlier) {
+      Notification.dismiss(earlier);
+      this.warned.delete(kernel);
+    }
+    const left = news.ends_at ? Date.parse(news.ends_at) - this.gateway.now() : 0;
+    if (news.action !== 'cull_warned' || left <= 0 || !this.mine.kernels.has(kernel)) {
+      return;
+    }
+    const name = called(this.gateway.picture.leases.get(kernel) ?? { notebook: '', kernel_id: kernel });
+    const text = `${name} has been idle for long: its kernel ends in ${span(left / 1000)}, and all variables with it.`;
+    this.warned.set(kernel, Notification.warning(text, { autoClose: left, actions: [this.keep(kernel, 'Keep for 30 min')] }));
+  }
+
+  private keep(kernel: string, label: string): Notification.IAction {
+    return { label, callback: () => this.post(kernel, 'hold', { seconds: HOLD_SECONDS }) };
+  }
+
+  private withdraw(kernel: string): void {
+    const told = this.told.get(kernel);
+    if (told) {
+      Notification.dismiss(told.id);
+      this.told.delete(kernel);
+    }
+  }
+
+  private post(kernel: string, deed: string, body: unknown = {}): void {
+    this.gateway
+      .ask('POST', `api/gpu/kernels/${kernel}/${deed}`, body)
+      .catch((reason: Error) => Notification.error(reason.message, { autoClose: 8000 }));
+  }
+}
