@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..leases.journal import Entry
+from ..logs import FIELDS
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class News:
         """``fields`` without None; ``at`` is now."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         told = {"action": action, "at": at, **{name: value for name, value in fields.items() if value is not None}}
-        log.info("%s", sentence(subject, told), extra={"fields": {"subject": subject, **told}})  # by itself: some names are the log's own
+        log.info("%s", sentence(subject, told), extra={FIELDS: {"subject": subject, **told}})  # by itself: some names are the log's own
         for listener in list(self._listeners):
             try:
                 listener(subject, told)

@@ -16,7 +16,7 @@ from typing import Any
 from jupyter_core.application import JupyterApp
 from traitlets import default
 
-from .. import __version__
+from .. import __version__, logs
 from ..protocol.errors import ElasticError
 from ..settings import ElasticGateway, Leases, LocalBackend, SimulatedGpu, StrictConfigFiles, Usage, config_stamp
 from .broker import Broker
@@ -48,6 +48,7 @@ class BrokerApp(StrictConfigFiles, JupyterApp):
     def start(self) -> None:
         super().start()
         logging.basicConfig(level=self.log_level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+        logs.write_as(ElasticGateway(parent=self).log_format, [logging.getLogger()])
         try:
             asyncio.run(self._run())
         except ElasticError as exc:

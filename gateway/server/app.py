@@ -25,7 +25,7 @@ from traitlets import default
 from traitlets.config import Config, catch_config_error
 from traitlets.config.loader import ArgumentError
 
-from .. import __version__
+from .. import __version__, logs
 from ..broker.broker import Broker
 from ..enterprise import environment as enterprise
 from ..protocol.errors import ElasticError, cause
@@ -181,6 +181,7 @@ class ElasticGatewayApp(StrictConfigFiles, ServerApp):
             strict.check_values(self.config, KNOBS, typed, files)
         except ElasticError as exc:
             self._stop_here(exc)
+        logs.write_as(ElasticGateway(parent=self).log_format, [self.log])
 
     def init_configurables(self) -> None:
         try:

@@ -37,6 +37,13 @@ class ElasticGateway(Configurable):
         starts kernels as ever, and those with the elastic provisioner share the machine's broker.""",
     ).tag(config=True)
 
+    log_format = Choice(
+        ("text", "json"),
+        default_value="text",
+        help="""How the log is written: "text", for people (the default), or "json", an object a line with `time`, `level`, `logger`,
+        `message`, and where it is about one `kernel_id`, `lease_id`, `user` and the rest of what happened.""",
+    ).tag(config=True)
+
     visible_devices = Choice(
         ("leased", "all"),
         default_value="leased",

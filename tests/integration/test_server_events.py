@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import websocket
 
-from tests.integration.machine import PATIENCE
-from tests.integration.serving import GPU, Gateway
+from tests.integration.machine import PATIENCE, Machine, until
+from tests.integration.serving import GPU, Gateway, end
 from tests.integration.users import Someone
 
 PREFIX = "https://schema.jupyter.org/jupyter_elastic_gateway/"
@@ -94,3 +94,18 @@ def test_nobody_emits_an_event_from_outside_nor_listens_without_a_token(site: Ga
     assert [who.call("POST", "/api/events", json=event).status_code for who in (ana, ops)] == [404, 404]
     with pytest.raises(websocket.WebSocketBadStatusException, match="403"):
         websocket.create_connection(f"{site.url.replace('http', 'ws', 1)}/api/events/subscribe", timeout=PATIENCE)
+
+
+def test_the_log_can_be_json_with_the_ids_of_kernels_and_leases_and_no_secret(own_machine: Machine):
+    gateway = Gateway(own_machine, "ElasticGateway.log_format=json")
+    try:
+        with gateway.kernel(KERNEL_USERNAME="ana") as kernel:
+            assert kernel.open().run(GPU + "1").status == "ok"
+        until(lambda: '"action": "ended"' in gateway.log)
+        entries = [json.loads(line) for line in gateway.log.splitlines()]
+        mine = [entry for entry in entries if entry.get("kernel_id") == kernel.id]
+        assert {"granted", "attached", "started", "ended"} <= {entry.get("action") for entry in mine}
+        assert {entry["lease_id"] for entry in mine if "lease_id" in entry and entry["subject"] == "lease"} != set()
+        assert gateway.token not in gateway.log and "hush" not in gateway.log
+    finally:
+        end(gateway)
