@@ -19,7 +19,7 @@ from . import stalls as stalls_extension
 from .capture import capture
 from .month import month
 from .pods import pods
-from .rig import Bare, Browser, Gated, Gateway, run_plain
+from .rig import Bare, Browser, Gated, Gateway, Lab, run_plain
 
 GPU = "%%gpu\n"
 STALLS = stalls_extension.__name__
@@ -30,26 +30,33 @@ def quantile(values: list[float], share: float) -> float:
 
 
 async def round_trip() -> dict[str, float]:
-    """Milliseconds from sending ``1`` to its reply and idle: bare kernel, gate alone, websocket with the lease held."""
-    bare, gated, gateway = Bare(), Gated(), Gateway(ElasticGateway__simulated_gpus=1, Leases__idle_timeout=600.0)
+    """Milliseconds from sending ``1`` to its reply and idle: bare kernel, gate alone, websocket with the lease held, the same by way of
+    a user's JupyterLab server."""
+    bare, gated, gateway = Bare(), Gated(), Gateway(ElasticGateway__simulated_gpus=2, Leases__idle_timeout=600.0)
+    servers: list[Any] = [bare, gated, gateway]
     try:
         await gateway.up()
-        browser = await gateway.kernel()
-        await browser.run(GPU + "1")
-        times: dict[str, list[float]] = {"bare": [], "gate": [], "websocket": []}
+        lab = Lab(gateway)
+        servers.append(lab)
+        await lab.up()
+        browsers = {"websocket": await gateway.kernel(), "lab": await lab.kernel()}
+        times: dict[str, list[float]] = {"bare": [], "gate": [], "websocket": [], "lab": []}
         for _ in range(12):
             for name, one in (("bare", bare.client), ("gate", gated.client)):
                 for _ in range(40):
                     started = time.perf_counter()
                     run_plain(one, GPU + "1" if name == "gate" else "1")
                     times[name].append(1000 * (time.perf_counter() - started))
-            for _ in range(40):
-                started = time.perf_counter()
-                await browser.run(GPU + "1")
-                times["websocket"].append(1000 * (time.perf_counter() - started))
-        await browser.delete()
+            for name, browser in browsers.items():
+                await browser.run(GPU + "1")  # each has its lease before it is measured
+                for _ in range(40):
+                    started = time.perf_counter()
+                    await browser.run(GPU + "1")
+                    times[name].append(1000 * (time.perf_counter() - started))
+        for browser in browsers.values():
+            await browser.delete()
     finally:
-        for each in (bare, gated, gateway):
+        for each in reversed(servers):
             each.close()
     p50 = {name: quantile(values, 0.5) for name, values in times.items()}
     p99 = {name: quantile(values, 0.99) for name, values in times.items()}
@@ -57,6 +64,7 @@ async def round_trip() -> dict[str, float]:
         "bare_p50_ms": p50["bare"], "bare_p99_ms": p99["bare"], "gate_p50_ms": p50["gate"], "websocket_p50_ms": p50["websocket"],
         "gate_over_bare_p50": p50["gate"] / p50["bare"], "gate_over_bare_p99": p99["gate"] / p99["bare"],
         "websocket_over_bare_p50": p50["websocket"] / p50["bare"], "websocket_over_bare_p99": p99["websocket"] / p99["bare"],
+        "lab_p50_ms": p50["lab"], "lab_over_bare_p50": p50["lab"] / p50["bare"], "lab_over_bare_p99": p99["lab"] / p99["bare"],
     }  # fmt: skip
 
 

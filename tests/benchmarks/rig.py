@@ -77,23 +77,25 @@ def run_plain(client: BlockingKernelClient, code: str) -> int:
     return published
 
 
-class Gateway:
-    """A real gateway process on a free port of the loopback address, with a folder of its own."""
+class Server:
+    """A real Jupyter server process on a free port of the loopback address, with a folder of its own."""
+
+    module = ""
 
     def __init__(self, **settings: Any) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="bg-", dir="/tmp"))
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        token = secrets.token_hex()
+        self.token = secrets.token_hex()
         lines = ["c.ServerApp.allow_root = True"] + [f"c.{name.replace('__', '.')} = {value!r}" for name, value in settings.items()]
         config = self.folder / "config.py"
-        config.write_text("\n".join([f"c.ServerApp.port = {port}", f"c.IdentityProvider.token = {token!r}", *lines]))
+        config.write_text("\n".join([f"c.ServerApp.port = {port}", f"c.IdentityProvider.token = {self.token!r}", *lines]))
         config.chmod(0o600)
-        self.url, self.headers = f"http://127.0.0.1:{port}", {"Authorization": f"token {token}"}
+        self.url, self.headers = f"http://127.0.0.1:{port}", {"Authorization": f"token {self.token}"}
         env = {**os.environ, "JUPYTER_RUNTIME_DIR": str(self.folder / "run")}
         with open(self.folder / "log", "wb") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", "gateway.cli", f"--config={config}"], env=env, stdout=log, stderr=log)
+            self.process = subprocess.Popen([sys.executable, "-m", self.module, f"--config={config}"], env=env, stdout=log, stderr=log)
 
     async def up(self) -> None:
         end = time.monotonic() + PATIENCE
@@ -122,6 +124,13 @@ class Gateway:
     def close(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(30)
+
+
+class Gateway(Server):
+    module = "gateway.cli"
+
+    def close(self) -> None:
+        super().close()
         for pid in self.supervisors():
             os.kill(pid, signal.SIGTERM)
 
@@ -129,10 +138,20 @@ class Gateway:
         return [json.loads(path.read_text())["pid"] for path in (self.folder / "run").glob("elastic/k/*/supervisor.json")]
 
 
+class Lab(Server):
+    """A user's JupyterLab server in front of a gateway."""
+
+    module = "jupyterlab"
+
+    def __init__(self, gateway: Gateway) -> None:
+        client = {"GatewayClient__url": gateway.url, "GatewayClient__auth_token": gateway.token}
+        super().__init__(ServerApp__open_browser=False, ServerApp__root_dir=str(gateway.folder), **client)
+
+
 class Browser:
     """One websocket, v1 protocol, as JupyterLab has it."""
 
-    def __init__(self, gateway: Gateway, kernel_id: str) -> None:
+    def __init__(self, gateway: Server, kernel_id: str) -> None:
         self.gateway, self.kernel_id, self.session = gateway, kernel_id, uuid.uuid4().hex
         self.lines = 0  # of output, received so far
         self.printed, self.keep = "", False
