@@ -106,7 +106,7 @@ class Usage:
         return sums
 
     async def report(self, by: str, since: float, until: float | None, user: str | None) -> dict[str, Any]:
-        """``{"by", "since", "until", "rows"}``. Raises ``BadRequest``."""
+        """``{"by", "since", "until", "rows"}``; of cells the newest, and ``more`` where older ones are left out. Raises ``BadRequest``."""
         if by not in BY and by != CELLS:
             raise BadRequest(f"by can't be {by[:40]!r}: it may be {', '.join(BY)} or {CELLS}.")
         if self._file is None:
@@ -115,12 +115,12 @@ class Usage:
         file, now = self._file, self._now()
         end = now if until is None else min(until, now)
         if by == CELLS:
-            cells = await self._do(lambda: file.cells(since, end, user, MOST_CELLS))
-            rows = [_cell(row, end) for row in cells]
-        else:
-            prices = dict(self._settings.prices)
-            sums = await self._do(lambda: file.sums(by, since, end, user))
-            rows = [{by: entry.pop("key"), **_rounded(entry)} for entry in together(sums, prices)]
+            cells = await self._do(lambda: file.cells(since, end, user, MOST_CELLS + 1))
+            rows = [_cell(row, end) for row in cells[:MOST_CELLS]]
+            return {"by": by, "since": _moment(since), "until": _moment(end), "rows": rows, "more": len(cells) > MOST_CELLS}
+        prices = dict(self._settings.prices)
+        sums = await self._do(lambda: file.sums(by, since, end, user))
+        rows = [{by: entry.pop("key"), **_rounded(entry)} for entry in together(sums, prices)]
         return {"by": by, "since": _moment(since), "until": _moment(end), "rows": rows}
 
     # keeping

@@ -237,6 +237,19 @@ def servers() -> Iterator[dict[str, Any]]:
             continue
 
 
+def cells(lessor: Lessor, since: float | None, until: float | None) -> Iterator[dict[str, Any]]:
+    """Each stretch in which a kernel executed, newest first, however many there are."""
+    seen: set[tuple[str, str]] = set()
+    while True:
+        told = lessor.usage("cell", since, until)
+        new = [row for row in told["rows"] if (row["kernel"], row["begin"]) not in seen]
+        yield from new
+        if not told.get("more") or not new:
+            return
+        seen = {(row["kernel"], row["begin"]) for row in told["rows"]}
+        until = datetime.fromisoformat(new[-1]["begin"]).timestamp() + 0.001  # rounded moments: some come twice
+
+
 def kernel_id(lessor: Lessor, prefix: str) -> str:
     """The whole id of the kernel whose id begins with ``prefix``."""
     ids = [lease["kernel_id"] for lease in lessor.snapshot()["leases"]]

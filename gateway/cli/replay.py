@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ from ..replay.figures import AT_ONCE, Figures
 from ..replay.play import play
 from ..replay.rules import Costs, Rules, read_rules
 from ..replay.synthetic import synthesize
-from ..replay.trace import COLUMNS, read_csv
+from ..replay.trace import COLUMNS, Row, Session, read_csv, sessions
 from ..settings import Leases, SimulatedGpu, machine_config
-from . import show
+from . import client, show
+from .usage import when
 
 BAR = 50  # characters of the longest
 
@@ -25,6 +28,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node-size", type=_count, default=8, metavar="N", help="GPUs of one node (default: 8)")
     work = parser.add_mutually_exclusive_group(required=True)
     work.add_argument("--trace", type=Path, metavar="FILE.csv", help=f"recorded cells: {','.join(COLUMNS)}, perhaps user")
+    work.add_argument(
+        "--recorded", metavar="SINCE",
+        help="what the gateway itself has recorded since then (30d, a date, or all): GPU cells without their memory, no others",
+    )  # fmt: skip
     work.add_argument("--synthetic-days", type=float, metavar="N", help="so many days made from a recorded workload's percentiles")
     parser.add_argument(
         "--policy", action="append", metavar="NAME",
@@ -33,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--movable", action="store_true", help="a kernel may resume on any node: an upper bound, nothing moves kernels yet")
     parser.add_argument("--dense", action="store_true", help="synthetic cells are rows of short ones, 1 to 20 s (assumed, not recorded)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="another synthetic workload of the same kind (default: 0)")
-    parser.add_argument("--json", action="store_true", help="print JSON: policies")
+    client.arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,14 +51,18 @@ def run(args: argparse.Namespace) -> int:
     if args.trace is not None:
         if args.dense:
             raise ElasticError("--dense is about synthetic work; a recorded trace has its own cells.", reason="bad_usage")
-        sessions = read_csv(args.trace)
+        work = read_csv(args.trace)
+    elif args.recorded is not None:
+        if args.dense:
+            raise ElasticError("--dense is about synthetic work; a recorded trace has its own cells.", reason="bad_usage")
+        work = recorded(client.cells(client.lessor(args), None if args.recorded == "all" else when(args.recorded), None))
     elif 0 < args.synthetic_days <= 3660:
-        sessions = synthesize(args.synthetic_days, args.seed, args.dense)
+        work = synthesize(args.synthetic_days, args.seed, args.dense)
     else:
         raise ElasticError(
             f"--synthetic-days is {args.synthetic_days:g}; it must be more than 0, and ten years at the most.", reason="bad_usage"
         )
-    figures = [_play(sessions, args.gpus, args.node_size, rules) for rules in compared]
+    figures = [_play(work, args.gpus, args.node_size, rules) for rules in compared]
     if args.json:
         show.as_json({"policies": [asdict(each) for each in figures]})
     else:
@@ -59,10 +70,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _play(sessions: list, gpus: int, node_size: int, rules: Rules) -> Figures:
+def recorded(cells: Iterable[dict[str, Any]]) -> list[Session]:
+    """The sessions of the usage log's cells; a kernel's life is one. Raises ``ElasticError`` where there is none."""
+    rows = []
+    for cell in cells:
+        begin = datetime.fromisoformat(cell["begin"]).timestamp()
+        rows.append(Row(cell["kernel"], cell["user"] or cell["kernel"], begin, cell["seconds"], cell["gpus"]))
+    return sessions(rows)
+
+
+def _play(work: list[Session], gpus: int, node_size: int, rules: Rules) -> Figures:
     if sys.stderr.isatty():
         print(f"{rules.name} ...", end="\r", file=sys.stderr, flush=True)
-    return play(sessions, gpus, node_size, rules)
+    return play(work, gpus, node_size, rules)
 
 
 def _print(figures: list[Figures]) -> None:

@@ -29,8 +29,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    told = client.lessor(args).usage(args.by, when(args.since), when(args.until))
-    rows = told["rows"]
+    lessor, since, until = client.lessor(args), when(args.since), when(args.until)
+    if args.by == "cell":
+        rows = list(client.cells(lessor, since, until))
+        told: dict[str, Any] = {"by": args.by, "rows": rows}
+    else:
+        told = lessor.usage(args.by, since, until)
+        rows = told["rows"]
     if args.json:
         show.as_json(told)
     elif args.csv:

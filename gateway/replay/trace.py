@@ -43,13 +43,15 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class Row:
+    """One cell as it was recorded. Times in seconds from any moment, ``memory`` in bytes."""
+
     session: str
     user: str
     start: float
     duration: float
     gpus: int
-    memory: int
+    memory: int = 0
 
 
 def read_csv(path: Path) -> list[Session]:
@@ -71,14 +73,21 @@ def read_csv(path: Path) -> list[Session]:
         raise ElasticError(f"{path} can't be read: {exc.strerror}.", reason=BAD_TRACE) from None
     if not rows:
         raise ElasticError(f"{path} has no cell in it; replay reads CSV, a line for each cell: {','.join(COLUMNS)}.", reason=BAD_TRACE)
-    rows.sort(key=lambda row: row.start)
-    sessions: dict[tuple[str, str], list[_Row]] = {}
+    return sessions(rows)
+
+
+def sessions(rows: list[Row]) -> list[Session]:
+    """By their start. Raises ``ElasticError`` where there is no row."""
+    if not rows:
+        raise ElasticError("No cell has been recorded in that time.", reason=BAD_TRACE)
+    rows = sorted(rows, key=lambda row: row.start)
+    found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        sessions.setdefault((row.user, row.session), []).append(row)
-    return [_session(found, rows[0].start) for found in sessions.values()]
+        found.setdefault((row.user, row.session), []).append(row)
+    return [_session(each, rows[0].start) for each in found.values()]
 
 
-def _rows(lines: Iterator[list[str]]) -> Iterator[_Row]:
+def _rows(lines: Iterator[list[str]]) -> Iterator[Row]:
     columns: dict[str, int] | None = None
     for line in lines:
         fields = [field.strip() for field in line]
@@ -95,7 +104,7 @@ def _rows(lines: Iterator[list[str]]) -> Iterator[_Row]:
         yield _row({name: fields[place] for name, place in columns.items() if place < len(fields)})
 
 
-def _row(fields: dict[str, str]) -> _Row:
+def _row(fields: dict[str, str]) -> Row:
     session = fields.get("session", "")
     if not session:
         raise ValueError("session is empty; it names the kernel's life that the cell is part of")
@@ -104,7 +113,7 @@ def _row(fields: dict[str, str]) -> _Row:
     if not gpus.is_integer():
         raise ValueError(f"gpus is {gpus:g}; it must be a whole number")
     memory = _number("memory", fields.get("memory") or "0")
-    return _Row(session, fields.get("user") or session, start, duration, int(gpus), int(memory))
+    return Row(session, fields.get("user") or session, start, duration, int(gpus), int(memory))
 
 
 def _number(name: str, text: str) -> float:
@@ -134,7 +143,7 @@ def _float(text: str) -> float:
         return math.nan
 
 
-def _session(rows: list[_Row], begin: float) -> Session:
+def _session(rows: list[Row], begin: float) -> Session:
     cells, end = [], rows[0].start
     for row in rows:
         cells.append(Cell(max(0.0, row.start - end), row.duration, row.gpus, row.memory))

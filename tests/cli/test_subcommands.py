@@ -9,6 +9,7 @@ import socketserver
 import subprocess
 import sys
 import threading
+from datetime import datetime
 
 import pytest
 
@@ -16,7 +17,9 @@ from gateway.backends.places import Places
 from gateway.broker.broker import Broker
 from gateway.broker.seat import BROKER
 from gateway.broker.usage import keep_usage
-from gateway.cli import COMMANDS
+from gateway.cli import COMMANDS, client
+from gateway.cli.replay import recorded
+from gateway.protocol.errors import ElasticError
 from gateway.settings import Leases, Usage
 from tests.cli.conftest import BUSY, IDLE, TOKEN, FakeGateway, announce, serving
 from tests.doubles.fake_backend import FakeBackend, gpu
@@ -126,6 +129,31 @@ def test_usage_is_shown_and_exported(cli, fake):
     assert cli("usage", "--by", "kernel", "--since", "2030-01-31")[0] == 0
     assert fake.asked[-1][1] == "/api/gpu/usage?by=kernel&since=2030-01-31T00%3A00%3A00%2B00%3A00"
     assert json.loads(cli("usage", "--json")[1])["rows"][0]["user"] == "ann"
+
+
+class ManyCells:
+    """A lessor that tells three cells at a time, newest first; some begin in the same moment."""
+
+    begins = ["2030-01-01T00:00:09.000Z", "2030-01-01T00:00:08.000Z", *["2030-01-01T00:00:07.000Z"] * 2, "2030-01-01T00:00:01.500Z"]
+
+    def usage(self, by, since, until):
+        found = [
+            {"kernel": f"k{i}", "user": "ann", "gpus": 1, "begin": begin, "seconds": 0.5}
+            for i, begin in enumerate(self.begins)
+            if until is None or datetime.fromisoformat(begin).timestamp() < until
+        ]
+        return {"rows": found[:3], "more": len(found) > 3}
+
+
+def test_however_many_cells_there_are_each_is_told_once():
+    assert [cell["kernel"] for cell in client.cells(ManyCells(), None, None)] == ["k0", "k1", "k2", "k3", "k4"]
+
+
+def test_what_the_gateway_has_recorded_can_be_replayed():
+    found = recorded(client.cells(ManyCells(), None, None))
+    assert {session.name: (session.start, session.cells[0].duration, session.gpus) for session in found}["k0"] == (7.5, 0.5, 1)
+    with pytest.raises(ElasticError, match="No cell has been recorded"):
+        recorded([])
 
 
 @pytest.mark.parametrize(
