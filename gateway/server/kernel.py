@@ -234,6 +234,8 @@ class ElasticKernelManager(ServerKernelManager):
     def joined(self, websocket: ElasticWebsocketConnection) -> None:
         self.websockets.add(websocket)
         self.parent.notify_connect(self.kernel_id)
+        if self.ends_at is not None:
+            self.parent.look_again(self.kernel_id)
         if self.link is not None and self.link.connected:
             websocket.attach(self.link)
             if self.dead:

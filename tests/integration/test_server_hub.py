@@ -15,6 +15,7 @@ import requests
 
 from tests.integration.machine import PATIENCE, Machine, until
 from tests.integration.serving import GPU, Gateway, end, free_port
+from tests.integration.users import Someone
 
 pytest.importorskip("jupyterhub", reason="needs JupyterHub: pip install '.[test]'")
 
@@ -81,12 +82,6 @@ def answers(api: str) -> bool:
 class OfHub(Gateway):
     def configuration(self) -> str:
         return super().configuration() + f"c.HubAuth.api_url = {self.machine.api!r}\n"
-
-
-class Someone(Gateway):
-    def __init__(self, gateway: Gateway, token: str) -> None:
-        self.machine, self.url, self.token = gateway.machine, gateway.url, token
-        self.headers = {"Authorization": f"token {token}"}
 
 
 def test_a_hubs_token_tells_who_asks_and_kernels_are_theirs(site):
