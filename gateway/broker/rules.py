@@ -66,6 +66,7 @@ class Rules:
         self._kept: dict[str, str] = {}  # what is kept, by name of the text
         self._foreign_groups: dict[str, tuple[str, ...]] = {}  # those of them that only a user's next request would tell anew
         self.unkept = ""  # why live changes are lost as the broker ends
+        self._news = False  # something may have to be kept
         self._not_before = datetime.min.replace(tzinfo=UTC)  # it is tried again by itself
 
     # changing
@@ -90,10 +91,9 @@ class Rules:
         """Who is in which groups by the word of whoever lets them in, besides those whom the file and live changes name. ``keep``: the next
         broker wouldn't know before they come again."""
         told = {user: tuple(theirs) for user, theirs in groups.items()}
-        if keep:
-            for user in told:
-                self._foreign_groups.pop(user, None)  # so that the newest stand last
-            self._foreign_groups.update(told)
+        if keep and any(self._foreign_groups.get(user) != theirs for user, theirs in told.items()):  # asked with each request
+            self._foreign_groups = {**{user: known for user, known in self._foreign_groups.items() if user not in told}, **told}
+            self._news = True
         if any(self._groups.get(user) != theirs for user, theirs in told.items()):
             self._groups.update(told)
             self._put(self._put_together(self._file, self._live, self._site()))
@@ -117,9 +117,11 @@ class Rules:
 
     async def _keep(self) -> None:
         """What is new since it was last kept."""
+        if not self._news or self._memory is None:
+            return
         newest = dict(list(self._foreign_groups.items())[-MOST_USERS:])
         for name, text in ((CHANGES, to_text(self._live)), (GROUPS, json.dumps(newest) if newest else "")):
-            if self._memory is None or text == self._kept.get(name, ""):
+            if text == self._kept.get(name, ""):
                 continue
             try:
                 await self._memory.keep(name, text)
@@ -129,6 +131,7 @@ class Rules:
                 log.error("%s", self.unkept)
                 return
             self._kept[name], self.unkept = text, ""
+        self._news = False
 
     async def watch(self) -> None:
         """For ever: the policy file is read again when it has changed, quiet hours begin and end, and what is new is kept."""
@@ -196,7 +199,7 @@ class Rules:
         except BaseException:
             self._set(before)
             raise
-        self._file, self._live = file, live
+        self._file, self._live, self._news = file, live, True
 
     def _put(self, levels: Levels) -> None:
         self._in_force(levels)
