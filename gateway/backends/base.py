@@ -132,6 +132,7 @@ class Backend(ABC):
     drained: Set[str] = frozenset()  # nodes on which no kernel is started
     on_freed: Callable[[], None] | None = None  # set by the broker; called when a GPU that others had is to be had
     on_taken: Callable[[tuple[str, ...]], None] | None = None  # set by the broker; called with GPUs that others take back
+    jobs: Any = None  # how the ranks of bursts run where kernels are no processes of this machine; None: not at all
     lock_dir: str | None = None  # where this machine's supervisors lock the GPUs that their kernels are on
 
     async def turn(self, spec: Spec, told: Callable[[str], None]) -> None:  # noqa: B027

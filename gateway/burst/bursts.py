@@ -15,20 +15,23 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+from jupyter_core.paths import jupyter_runtime_dir
 from traitlets.config import Configurable
 
 from ..backends.base import Supervisor
-from ..backends.processes import started
+from ..backends.places import private_folder
 from ..broker.broker import Broker
 from ..broker.guests import Guest
 from ..broker.news import BURST
 from ..leases.events import KernelSeen, Place
 from ..protocol import burst
-from ..protocol.errors import BadRequest, ElasticError
+from ..protocol.errors import BadRequest, ElasticError, SettingError
 from ..settings import Bursts as Settings
 from .engines import ELASTIC, engine
-from .launchers import local
-from .plan import checked_request, make_plan, make_size
+from .launchers import Launcher
+from .launchers.jobs import Jobs
+from .launchers.local import Local
+from .plan import checked_request
 from .record import ENDED, NEW, RUNNING, WAITING, Folder, Record, checked_name, new_id
 from .size import at_start
 from .sizing import Sizing
@@ -44,15 +47,16 @@ NO_SUCH = "no_such_burst"  # reason
 
 
 def host(broker: Broker, parent: Configurable) -> Bursts | None:
-    """Give a broker, before its start, the bursts of its machine; None where kernels are no processes of this machine.
+    """Give a broker, before its start, the bursts of its machine or cluster; None where kernels are neither processes nor pods.
 
     Whoever leases GPUs is the one host of bursts too: their GPUs come through its book, kernels find it by the line that they have, and on
     a machine without a gateway the on-demand broker does it.
     """
-    places = broker.backend.places
-    if places is None:
+    settings, backend = Settings(parent=parent), broker.backend
+    if backend.places is None and backend.jobs is None:
         return None
-    bursts = Bursts(places.bursts, Settings(parent=parent), broker)
+    root = _root(settings.folder, broker.owner) if backend.places is None else backend.places.bursts
+    bursts = Bursts(root, settings, broker)
     broker.questions.answers["burst"] = bursts.answer
     broker.beside.append(bursts)
     return bursts
@@ -62,16 +66,21 @@ class Bursts:
     """``root``: the folder of all bursts. ``broker``: it leases their GPUs."""
 
     def __init__(self, root: Path, settings: Settings, broker: Broker) -> None:
-        self._root, self._settings, self._broker = root, settings, broker
+        self.root, self._settings, self._broker = root, settings, broker
         self._records: dict[str, Record] = {}
-        self._sizing = Sizing(broker, settings, self._order, self._folder)
+        self._launcher: Launcher
+        if broker.backend.jobs is None:
+            self._launcher = Local(self.folder_of, settings, lambda: broker.backend.lock_dir)
+        else:
+            self._launcher = Jobs(self, broker, settings)
+        self._sizing = Sizing(broker, settings, self._launcher.order, self.folder_of)
         self._round: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._cancelled: set[str] = set()
 
     def held(self) -> list[KernelSeen]:
         """Find the bursts of an earlier gateway; those that run have their GPUs."""
-        for folder in Folder.all(self._root):
+        for folder in Folder.all(self.root):
             try:
                 record = folder.load()
             except (OSError, ValueError, TypeError) as exc:
@@ -84,6 +93,7 @@ class Bursts:
 
     async def start(self) -> None:
         """Look after all from now on."""
+        await self._launcher.open()
         for record in self._records.values():
             if record.state == WAITING:
                 self._broker.guests.ask(self._guest(record))
@@ -94,6 +104,7 @@ class Bursts:
         if self._round is not None:
             self._round.cancel()
             await asyncio.gather(self._round, return_exceptions=True)
+        await self._launcher.close()
 
     # asked by a kernel, and by REST
 
@@ -101,7 +112,9 @@ class Bursts:
         """A question of a magic: ``op`` and its fields. Raises ``ElasticError``."""
         op, user = question.get("op"), supervisor.whose_name
         if op == "create":
-            return self.create(supervisor.kernel_id, user, question)
+            return self.create(supervisor, question)
+        if op == "preview":
+            return {"manifests": self._launcher.preview(self._new(supervisor, question), supervisor)}
         if op == "list":
             return {"bursts": self.listing(user)}
         record = self.find(question.get("burst"), user)
@@ -110,45 +123,53 @@ class Bursts:
         elif op == "events":
             since = _whole(question, "since", 0, 1 << 50)
             data = await self.events(record, since, CHUNK, wait=bool(question.get("wait")))
-            return {"text": data.decode("ascii"), "next": since + len(data), "burst": self.shown(record)}
+            return {"text": data.decode("ascii"), "next": since + len(data), "burst": self._for_kernel(record)}
         elif op == "scale":
             self.scale(record, question.get("workers"))
-        elif op == "cancel":
-            self.cancel(record)
-        elif op == "forget":
-            self.forget(record)
+        elif op in ("cancel", "forget"):
+            self.cancel(record) if op == "cancel" else self.forget(record)
+            return {"burst": self.shown(record)}  # its folder may be gone
+        elif op == "yaml":
+            return {"manifests": self._launcher.manifests(record)}
         elif op != "show":
             raise BadRequest(f"A burst can't be asked to {str(op)[:40]!r}.")
-        return {"burst": self.shown(record)}
+        return {"burst": self._for_kernel(record)}
 
-    def create(self, kernel_id: str, user: str, wanted: dict[str, Any]) -> dict[str, Any]:
-        """Make room for one. The kernel puts what its cell needs into ``folder``, then says start."""
+    def create(self, supervisor: Supervisor, wanted: dict[str, Any]) -> dict[str, Any]:
+        """Make room for one. The kernel puts what its cell needs into its folder, then says start."""
+        record, there = self._new(supervisor, wanted), self._launcher.usable(supervisor, self._leasable())
+        taken = next((each for each in self._of(record.user) if each.name == record.name), None)
+        if taken is not None and taken.state != ENDED:
+            raise BadRequest(f"A burst named {record.name} runs already: choose another --name, or `%burst cancel {record.name}`.")
+        self._launcher.prepare(record, supervisor)
+        if taken is not None:
+            self.forget(taken)  # the name means the newest
+        folder = self.folder_of(record)
+        folder.make()
+        folder.save(record)
+        self._records[record.id] = record
+        if there and wanted.get("uses_gpu") and "gpus" not in wanted and not record.gpus:
+            text = f"These workers have no GPU: with one each they would need {record.least}, and there are {there} here."
+            folder.note({"t": burst.NOTE, "at": time.time(), "text": text})
+        return {"burst": self._for_kernel(record), "capsule_bytes": self._settings.capsule_bytes}
+
+    def _new(self, supervisor: Supervisor, wanted: dict[str, Any]) -> Record:
+        """Raises ``BadRequest``."""
+        user = supervisor.whose_name
         least, most = self._size(wanted)
         timeout = wanted.get("timeout_seconds")
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e9):
             raise BadRequest("timeout_seconds must be a number of seconds above 0.")
-        burst_id, there = new_id(), self._leasable()
+        there = self._launcher.usable(supervisor, self._leasable())
         gpus = _whole(wanted, "gpus", 0, 64) if "gpus" in wanted else int(bool(wanted.get("uses_gpu")) and least <= there)
         name = checked_name(wanted["name"]) if wanted.get("name") else self._new_name(user)
-        taken = next((each for each in self._of(user) if each.name == name), None)
-        if taken is not None:
-            if taken.state != ENDED:
-                raise BadRequest(f"A burst named {name} runs already: choose another --name, or `%burst cancel {name}`.")
-            self.forget(taken)  # the name means the newest
         record = Record(
-            burst_id, name, kernel_id, user, str(wanted["engine"]), least, gpus, detach=bool(wanted.get("detach")), timeout=timeout,
-            created=time.time(), least=least, most=most, restartable=bool(wanted.get("restartable")),
+            new_id(), name, supervisor.kernel_id, user, str(wanted["engine"]), least, gpus, detach=bool(wanted.get("detach")),
+            timeout=timeout, created=time.time(), least=least, most=most, restartable=bool(wanted.get("restartable")),
         )  # fmt: skip
-        if not gpus:
+        if not gpus and record.elastic:
             record.workers = at_start(least, most, 0, 0, len(os.sched_getaffinity(0)))
-        folder = self._folder(record)
-        folder.make()
-        folder.save(record)
-        self._records[record.id] = record
-        if there and wanted.get("uses_gpu") and "gpus" not in wanted and not gpus:
-            text = f"These workers have no GPU: with one each they would need {least}, and there are {there} here."
-            folder.note({"t": burst.NOTE, "at": time.time(), "text": text})
-        return {"burst": self.shown(record), "folder": str(folder.path), "capsule_bytes": self._settings.capsule_bytes}
+        return record
 
     def _size(self, wanted: dict[str, Any]) -> tuple[int, int]:
         """How many workers at least and at most. Raises ``BadRequest``."""
@@ -165,19 +186,16 @@ class Bursts:
         """Start a burst whose capsule is in its folder, once it has its GPUs. Raises ``BadRequest``."""
         if record.state != NEW:
             raise BadRequest(f"The burst {record.name} was started already.")
-        checked_request(self._folder(record).request())
-        if not record.gpus:
+        checked_request(self.folder_of(record).request())
+        if not record.gpus or not self._launcher.leases:
             self._launch(record)
             return
         self._become(record, WAITING)
         self._broker.guests.ask(self._guest(record))
 
     def _launch(self, record: Record) -> None:
-        folder = self._folder(record)
         try:
-            request, lock_dir = checked_request(folder.request()), self._broker.backend.lock_dir
-            plan = make_plan(record, request, folder.path, self._settings.journal_bytes, lock_dir)
-            local.start(folder.path, plan)
+            self._launcher.launch(record)
         except OSError as exc:
             raise ElasticError(f"The workers can't be started: {exc.strerror or exc}.", reason="launch_failed") from None
         record.started = time.time()
@@ -192,7 +210,7 @@ class Bursts:
             count=record.gpus * record.least,
             display=record.name,
             granted=lambda gpus: self._granted(record, gpus),
-            denied=lambda why: self._over(record, burst.ERROR, f"{why} Or ask for fewer: -g 0 gives workers none."),
+            denied=lambda why: self.over(record, burst.ERROR, f"{why} Or ask for fewer: -g 0 gives workers none."),
             waits=lambda place: self._waits(record, place),
         )
 
@@ -209,7 +227,7 @@ class Bursts:
             if record.state == WAITING:
                 self._launch(record)
         except ElasticError as exc:
-            self._over(record, burst.ERROR, str(exc))
+            self.over(record, burst.ERROR, str(exc))
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -226,11 +244,7 @@ class Bursts:
         if not record.elastic:
             raise BadRequest(f"The burst {record.name} has {record.workers} workers to its end: only one of -w MIN:MAX changes.")
         record.pinned = None if workers is None else _whole({"workers": workers}, "workers", record.least, record.most)
-        self._folder(record).save(record)
-
-    def _order(self, record: Record, why: str) -> None:
-        folder = self._folder(record)
-        local.order(folder.path, make_size(record, checked_request(folder.request()), folder.path, why))
+        self.folder_of(record).save(record)
 
     def _leasable(self) -> int:
         """GPUs that are leased here, to whomever."""
@@ -242,21 +256,21 @@ class Bursts:
         count = record.gpus * record.least
         held = f"; held by {', '.join(place.holders)}" if place.holders else ""
         text = f"waits for {count} GPU{'s' * (count != 1)}, place {place.position} of {place.of}{held}"
-        self._folder(record).note({"t": burst.WAITS, "at": time.time(), "text": text})
+        self.folder_of(record).note({"t": burst.WAITS, "at": time.time(), "text": text})
         self._later(self._lend(record.kernel_id))
 
     async def _lend(self, kernel_id: str) -> None:
         with contextlib.suppress(ElasticError):  # it holds none, or uses it
             await self._broker.release(kernel_id)
 
-    def _over(self, record: Record, outcome: str, message: str) -> None:
+    def over(self, record: Record, outcome: str, message: str) -> None:
         """It ends before any agent could say so."""
-        self._folder(record).note({"t": burst.END, "at": time.time(), "outcome": outcome, "message": message})
+        self.folder_of(record).note({"t": burst.END, "at": time.time(), "outcome": outcome, "message": message})
         self._refresh(record)
 
     async def events(self, record: Record, since: int, most: int, wait: bool = False) -> bytes:
         """The journal from byte ``since`` on. ``wait``: not before there is some, or some seconds have passed."""
-        folder, end = self._folder(record), time.monotonic() + (PATIENCE if wait else 0)
+        folder, end = self.folder_of(record), time.monotonic() + (PATIENCE if wait else 0)
         while True:
             data = folder.events(since, most)
             if data or time.monotonic() >= end or record.id not in self._records:
@@ -268,10 +282,10 @@ class Bursts:
         if record.state == NEW:
             self.forget(record)
         elif record.state == WAITING:
-            self._over(record, burst.CANCELLED, "It was cancelled while it waited for GPUs.")
+            self.over(record, burst.CANCELLED, "It was cancelled while it waited for GPUs.")
         else:
             self._cancelled.add(record.id)
-            local.cancel(self._folder(record).path)
+            self._launcher.cancel(record)
 
     def forget(self, record: Record) -> None:
         """Remove one that has ended, or that was never started. Raises ``BadRequest``."""
@@ -279,8 +293,17 @@ class Bursts:
         if record.state not in (NEW, ENDED):
             raise BadRequest(f"The burst {record.name} still runs: cancel it first.")
         self._records.pop(record.id, None)
+        if record.state == NEW:
+            self._launcher.ended(record)
         self._cancelled.discard(record.id)
-        self._folder(record).remove()
+        self.folder_of(record).remove()
+
+    def all(self) -> list[Record]:
+        """Oldest first."""
+        return self._of(None)
+
+    def known(self, burst_id: str) -> Record | None:
+        return self._records.get(burst_id)
 
     def listing(self, user: str | None = None) -> list[dict[str, Any]]:
         """All, oldest first, or those of one user."""
@@ -297,11 +320,15 @@ class Bursts:
     def shown(self, record: Record) -> dict[str, Any]:
         """As REST and magics show it."""
         self._refresh(record)
-        return {**record.to_json(), "folder": str(self._folder(record).path)}
+        return record.to_json()
+
+    def _for_kernel(self, record: Record) -> dict[str, Any]:
+        """And how its folder is reached."""
+        return {**self.shown(record), **self._launcher.access(record)}
 
     def result(self, record: Record, rank: int) -> Path:
         """The file of a rank's result. Raises ``ElasticError`` where it has given back none."""
-        file = self._folder(record).path / burst.RESULTS / str(rank)
+        file = self.folder_of(record).path / burst.RESULTS / str(rank)
         if not file.is_file():
             raise ElasticError(f"Rank {rank} of {record.name} has given nothing back.", reason=NO_SUCH)
         return file
@@ -312,8 +339,8 @@ class Bursts:
         found = [record for record in self._records.values() if user is None or record.user == user]
         return sorted(found, key=lambda record: record.created)
 
-    def _folder(self, record: Record) -> Folder:
-        return Folder(self._root / record.id)
+    def folder_of(self, record: Record) -> Folder:
+        return Folder(self.root / record.id)
 
     def _new_name(self, user: str) -> str:
         taken = {record.name for record in self._of(user)}
@@ -323,9 +350,9 @@ class Bursts:
         """Has it ended meanwhile?"""
         if record.state not in (WAITING, RUNNING):
             return
-        folder = self._folder(record)
+        folder = self.folder_of(record)
         end = folder.end()
-        if end is None and record.state == RUNNING and not local.alive(folder.path):
+        if end is None and record.state == RUNNING and not self._launcher.alive(record):
             end = folder.end()  # written between the two looks
             if end is None:
                 asked = record.id in self._cancelled  # so early that the agent knew no signal yet
@@ -337,11 +364,12 @@ class Bursts:
             record.ended = float(end.get("at") or time.time())
             folder.save(record)
             self._sizing.end(record)
+            self._launcher.ended(record)
             self._tell("ended", record)
 
     def _become(self, record: Record, state: str) -> None:
         record.state = state
-        self._folder(record).save(record)
+        self.folder_of(record).save(record)
         self._tell("begun" if state == RUNNING else "waits", record)
 
     def _tell(self, action: str, record: Record) -> None:
@@ -355,8 +383,10 @@ class Bursts:
             for record in list(self._records.values()):
                 try:
                     self._refresh(record)
-                    if record.state == WAITING and not record.detach and not self._asked_still(record):
-                        self._over(record, burst.CANCELLED, "The kernel that asked for it has ended or was restarted.")
+                    if record.state == WAITING and not record.detach and not self._launcher.asked_still(record):
+                        self.over(record, burst.CANCELLED, "The kernel that asked for it has ended or was restarted.")
+                    if record.state == RUNNING:
+                        self._launcher.look(record)
                     if self._expired(record, time.time()):
                         self.forget(record)
                 except (OSError, ElasticError) as exc:
@@ -364,16 +394,21 @@ class Bursts:
             self._sizing.look(list(self._records.values()), time.monotonic())
             await asyncio.sleep(ROUND)
 
-    def _asked_still(self, record: Record) -> bool:
-        """Whether the kernel process that asked lives. (Once the agent runs, that looks itself.)"""
-        request = self._folder(record).request()
-        return started(request["pid"]) == request["started"]
-
     def _expired(self, record: Record, now: float) -> bool:
         if record.state == NEW:
             return now - record.created > UNFINISHED
         keep = self._settings.keep_results
         return record.state == ENDED and keep is not None and now - (record.ended or now) > keep
+
+
+def _root(folder: str, owner: str) -> Path:
+    """Where the bursts of pods are kept. Raises ``SettingError``."""
+    root = Path(folder or Path(jupyter_runtime_dir(), "elastic-bursts")).expanduser().absolute() / (owner or "nobody")
+    try:
+        root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise SettingError(f"The folder {root.parent} can't be made ({exc.strerror}): set Bursts.folder to another.") from None
+    return private_folder(root)
 
 
 def _whole(fields: dict[str, Any], name: str, least: int, most: int) -> int:

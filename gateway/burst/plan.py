@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..protocol.burst import Plan, Size
+from ..protocol.burst import Plan, Process, Size
 from ..protocol.errors import BadRequest
 from .engines import engine
 from .record import Record
@@ -16,8 +16,7 @@ _NOT_OURS = ("ELASTIC_SUPERVISOR", "JPY_PARENT_PID", "JPY_SESSION_NAME")  # of t
 
 def make_plan(record: Record, request: dict[str, Any], folder: Path, journal_bytes: int, lock_dir: str | None) -> Plan:
     """``lock_dir``: where its GPUs are locked while it is on them. Raises ``BadRequest`` where the engine can't run there."""
-    env = {name: value for name, value in request["env"].items() if name not in _NOT_OURS}
-    env["PYTHONPATH"] = ":".join(filter(None, [env.get("PYTHONPATH", ""), request["packages"]]))
+    env = _environment(request)
     owner = (None, None) if record.detach else (request["pid"], request["started"])
     return Plan(
         size=make_size(record, request, folder).to_json(), env=env, cwd=request["cwd"], owner_pid=owner[0], owner_started=owner[1],
@@ -26,10 +25,25 @@ def make_plan(record: Record, request: dict[str, Any], folder: Path, journal_byt
     )  # fmt: skip
 
 
+def make_rank_plan(record: Record, request: dict[str, Any], process: Process, journal_bytes: int) -> Plan:
+    """For the agent of one rank in a pod of its own: whose end ends it is looked at elsewhere."""
+    size = Size(number=1, workers=record.workers, processes=[vars(process)])
+    return Plan(
+        size=size.to_json(), env=_environment(request), cwd=request["cwd"], journal_bytes=journal_bytes, timeout=record.timeout,
+        sees_all=bool(record.gpus),
+    )  # fmt: skip
+
+
 def make_size(record: Record, request: dict[str, Any], folder: Path, why: str = "") -> Size:
     """The workers that it is to have now. Raises ``BadRequest`` where the engine can't run there."""
     processes = [vars(each) for each in engine(record.engine)(record, request, folder)]
     return Size(number=record.order, workers=record.workers, processes=processes, gpus=record.leased, why=why)
+
+
+def _environment(request: dict[str, Any]) -> dict[str, str]:
+    env = {name: value for name, value in request["env"].items() if name not in _NOT_OURS}
+    env["PYTHONPATH"] = ":".join(dict.fromkeys(filter(None, [*env.get("PYTHONPATH", "").split(":"), request["packages"]])))
+    return env
 
 
 def checked_request(request: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import json
 import re
 import secrets
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ class Record:
     restartable: bool = False  # without a commit it may begin anew
     order: int = 1  # number of the newest order to its agent
     leases: dict[str, list[str]] = field(default_factory=dict)
+    starts: int = 0  # how often its kernel's process had been started: another one is another kernel; 0: its agent looks itself
+    job: str = ""  # uid of its Job, once that is there with all that belongs to it
 
     def __post_init__(self) -> None:
         self.least, self.most = self.least or self.workers, self.most or self.workers
@@ -111,10 +114,19 @@ class Folder:
         except FileNotFoundError:
             return b""
 
-    def note(self, event: dict[str, Any]) -> None:
-        """Add an event to the journal, where no agent does."""
-        with open(self.path / burst.JOURNAL, "ab") as file:
-            file.write(burst.line(event))
+    def note(self, *events: dict[str, Any]) -> None:
+        """Add events to the journal, where no agent does; all or none of them, should this process be killed."""
+        if events:
+            with open(self.path / burst.JOURNAL, "ab", buffering=0, opener=burst.private) as file:
+                file.write(b"".join(map(burst.line, events)))
+
+    def lines(self) -> Iterator[bytes]:
+        """Of the journal."""
+        try:
+            with open(self.path / burst.JOURNAL, "rb") as file:
+                yield from file
+        except FileNotFoundError:
+            pass
 
     def end(self) -> dict[str, Any] | None:
         """The journal's last event, if it is the end."""

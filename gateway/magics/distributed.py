@@ -6,16 +6,17 @@ workers behind that nobody knows of.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any, Optional
 
 from ..protocol import burst
-from ..protocol.errors import ElasticError
+from ..protocol.errors import BadRequest, ElasticError
 from .burst.calls import AWAY, call
+from .burst.depot import depot
 from .burst.following import Ended, Following
 from .burst.home import Home
 from .burst.options import Options, Usage, read
@@ -36,13 +37,14 @@ class Distributed:
     def distributed(self, line: str, cell: str) -> None:
         """Run this cell on many workers: ``%%distributed -w 4``.
 
-        Each worker is a process of its own, a rank, with RANK, WORLD_SIZE, LOCAL_RANK and device. What the cell reads is taken along, what
-        rank 0 assigns or changes comes back, what it prints is shown here, and an error on any rank is raised here.
+        Each worker is a process or, where kernels are pods, a pod: a rank, with RANK, WORLD_SIZE, LOCAL_RANK and device. What the
+        cell reads is taken along, what rank 0 assigns or changes comes back, what it prints is shown here, and an error on any rank
+        is raised here.
 
         ``-w N``           how many workers (2); ``-w 2:8``: as many as there are idle GPUs for, from one ``state.commit()`` to the next
                            (`from gateway import elastic`; `elastic.State?` explains it)
-        ``-e ENGINE``      torch (torchrun; the default where torch is installed), none (plain processes), mpi (mpirun),
-                           dask (the cell says `Client()`)
+        ``-e ENGINE``      torch (torchrun; the default where torch is installed), none (plain processes); on one machine also
+                           mpi (mpirun) and dask (the cell says `Client()`)
         ``-g N``           GPUs for each worker, leased all at once; 1 if the cell uses them and there are as many, else 0
         ``--in a,b``       take these along too; ``--no-in``: take nothing along
         ``--out a,b``      bring exactly these back
@@ -55,7 +57,7 @@ class Distributed:
         ``--save-every 5m``  how often an elastic.State is saved, in case that a worker is lost
         ``--restartable``  a cell without commit may begin anew when workers change or are lost
         ``--name NAME``    how it is called in ``%burst``
-        ``--dry-run``      only show what would be taken along
+        ``--dry-run``      only show what would be taken along, and on Kubernetes the objects that would be made
         """
         __tracebackhide__ = True
         options = self._options(line)
@@ -66,22 +68,38 @@ class Distributed:
             print(warning, file=sys.stderr)
         if options.dry_run:
             print(self._home.listing(capsule))
+            self._preview(self._wanted(options, cell, capsule))
             return
-        shown = self._started(options, capsule, bool(GPU_WORDS.search(cell)) or self._home.has_gpu_data(capsule))
+        shown = self._started(self._wanted(options, cell, capsule), request(options), capsule)
         following = Following(shown, Outlet(self._shell, options.show, options.most))
         if options.detach:
             threading.Thread(target=following.watch, name=f"elastic {shown['name']}", daemon=True).start()
             return
         self._finish(self._wait(following), options.give_back)
 
-    def _started(self, options: Options, capsule: Any, uses_gpu: bool) -> dict[str, Any]:
+    def _wanted(self, options: Options, cell: str, capsule: Any) -> dict[str, Any]:
+        """As the gateway is asked for it."""
+        return {
+            "workers": options.workers, "most": options.most if options.elastic else None, "engine": options.engine, "gpus": options.gpus,
+            "detach": options.detach, "timeout_seconds": options.timeout, "name": options.name, "restartable": options.restartable,
+            "uses_gpu": bool(GPU_WORDS.search(cell)) or self._home.has_gpu_data(capsule),
+        }  # fmt: skip
+
+    def _preview(self, wanted: dict[str, Any]) -> None:
+        """The objects that would be made of it, where there is a cluster."""
+        __tracebackhide__ = True
+        try:
+            manifests = call("preview", **{name: value for name, value in wanted.items() if value is not None})["manifests"]
+        except ElasticError as exc:
+            if exc.reason != BadRequest.reason:
+                return  # nobody is there to ask: what would be taken along is known all the same
+            raise usage(str(exc)) from None
+        if manifests:
+            print(f"\nIt would run as\n{_yaml(manifests)}")
+
+    def _started(self, wanted: dict[str, Any], request: dict[str, Any], capsule: Any) -> dict[str, Any]:
         """The burst, as the gateway shows it. Nothing is left of one that can't be started."""
-        wanted = {"workers": options.workers, "engine": options.engine, "gpus": options.gpus, "detach": options.detach}
-        if options.elastic:
-            wanted["most"] = options.most
-        created = asked(
-            "create", timeout_seconds=options.timeout, name=options.name, uses_gpu=uses_gpu, restartable=options.restartable, **wanted
-        )  # fmt: skip
+        created = asked("create", **wanted)
         shown, most = created["burst"], created["capsule_bytes"]
         try:
             if capsule.bytes > most:
@@ -89,9 +107,7 @@ class Distributed:
                     f"The cell would take {capsule.bytes / 1e6:.0f} MB along, and at most {most / 1e6:.0f} MB are taken here (Bursts."
                     f"capsule_bytes). {self._home.largest(capsule)} Write it to a file that the workers read."
                 )
-            folder = Path(shown["folder"])
-            burst.write_json(folder / burst.REQUEST, request(options))
-            burst.write_buffers(folder / burst.CAPSULE, capsule.blobs)
+            depot(shown).bring(request, capsule.blobs)
             self._home.keep(shown["id"], capsule)
             return asked("start", burst=shown["id"])["burst"]  # type: ignore[no-any-return]
         except BaseException:
@@ -107,6 +123,7 @@ class Distributed:
         ``%burst scale NAME N``      so many workers from now on, of one of -w MIN:MAX; ``auto``: as many as there are idle GPUs for
         ``%burst cancel NAME``       end its workers
         ``%burst result NAME``       bring home what it made
+        ``%burst yaml NAME``         print the objects that it is made of in a cluster
         """
         __tracebackhide__ = True
         word, *rest = line.split() or ["ls"]
@@ -118,12 +135,12 @@ class Distributed:
             self._logs(asked("show", burst=rest[0])["burst"], (int(rest[2]),) if len(rest) == 3 else None)
         elif word == "scale" and len(rest) == 2 and (rest[1] == "auto" or (rest[1].isascii() and rest[1].isdigit())):
             self._scale(asked("show", burst=rest[0])["burst"], None if rest[1] == "auto" else int(rest[1]))
-        elif word == "yaml":
-            raise usage("%burst yaml: bursts run as processes of one machine in this version, so there are no manifests.")
+        elif word == "yaml" and len(rest) == 1:
+            print(_yaml(asked("yaml", burst=rest[0])["manifests"]))
         else:
             raise usage(
                 f"%burst doesn't know {line.strip()!r}. It knows: ls · attach NAME · logs NAME -r 3 · scale NAME 4 · "
-                "cancel NAME · result NAME"
+                "cancel NAME · result NAME · yaml NAME"
             )
 
     # inside
@@ -177,8 +194,8 @@ class Distributed:
         __tracebackhide__ = True
         if shown["state"] != "ended":
             raise usage(f"{shown['name']} has not ended yet: `%burst attach {shown['name']}` shows how far it is.")
-        ended = Ended(shown["id"], shown["outcome"], shown["message"], Path(shown["folder"]))
-        give_back = burst.read_json(ended.folder / burst.REQUEST).get("give_back")
+        ended = Ended(shown["id"], shown["outcome"], shown["message"], depot(shown))
+        give_back = ended.depot.request().get("give_back")
         self._finish(ended, None if give_back is None else tuple(give_back))
 
 
@@ -212,6 +229,11 @@ def table(bursts: list[dict[str, Any]]) -> str:
         rows.append((each["name"], each["engine"], str(each["workers"]), each["outcome"] or each["state"], f"{seconds:.0f}"))
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows)
+
+
+def _yaml(objects: list[dict[str, Any]]) -> str:
+    """For ``kubectl apply``: every JSON document is one of YAML too."""
+    return "\n---\n".join(json.dumps(each, indent=2) for each in objects)
 
 
 def usage(text: str) -> Exception:

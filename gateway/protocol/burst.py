@@ -38,6 +38,7 @@ STEP = "step"  # text: how far the loops are
 FAILED = "failed"  # rank, name, text (its traceback); raised (what it raised lies in failed/<rank>)
 NOTE = "note"  # text: for people
 END = "end"  # outcome (one of OUTCOMES), message
+HEARD = "heard"  # event: what one rank's pod has said of itself; what becomes of the burst is told by itself
 
 # Between a rank and its agent. The rank says FAILED, SHOW, NOTE, STEP, and:
 HELLO = "hello"  # rank, pid; with it come the reading ends of its stdout and stderr
@@ -51,6 +52,10 @@ GO = "go"  # start the cell; state (file to go on from, or null)
 LEAVE = "leave"  # asked (number of the question): how far are you?
 STAY = "stay"  # asked: the group doesn't leave now
 UNTIL = "until"  # asked, commits: it leaves once it has done so many
+
+# What a rank's pod is told, in a mounted file
+SPEC = "burst.json"  # url, certificate, token, burst: how it reaches the folder at the gateway
+USER_ERROR = 13  # exit code of a rank's pod whose cell has failed: by it the cluster tells that from what may be tried again
 
 OK, ERROR, CANCELLED, LOST = "ok", "error", "cancelled", "lost"
 OUTCOMES = (OK, ERROR, CANCELLED, LOST)
@@ -107,6 +112,7 @@ class Plan(_Json):
     timeout: float | None = None  # seconds that it may run; None: no limit
     restartable: bool = False  # without a commit it may begin anew
     lock_dir: str | None = None  # where its GPUs are locked while it is on them; None: nobody else could be
+    sees_all: bool = False  # the workers may use whatever GPU is to be seen, as a pod has none but its own
     who: str = ""  # what others who find them locked are told
 
 
@@ -168,6 +174,11 @@ def places_of(sizes: Sequence[int]) -> tuple[list[int], int]:
 
 def _sizes_file(path: Path) -> Path:
     return path.with_name(path.name + ".sizes")
+
+
+def private(path: Any, flags: int) -> int:
+    """For ``open``: a file of this user alone."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -29,7 +29,7 @@ class BurstHandlerBase(Handler):
         broker = self.settings.get("elastic_broker")
         bursts = next((each for each in broker.beside if isinstance(each, Bursts)), None) if broker is not None else None
         if bursts is None:
-            raise BrokerUnavailable("This server keeps no bursts: they are for kernels that are processes of its machine.")
+            raise BrokerUnavailable("This server keeps no bursts.")
         return bursts
 
     def found(self, which: str) -> Record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from traitlets import Unicode
 from traitlets.config import Configurable
 
 from ..traits import Bytes, Count, Seconds
@@ -35,6 +36,24 @@ class Bursts(Configurable):
         2 << 30,
         help="""Bytes of variables that a cell may take along to its workers. Default 2 GiB. They lie in runtime_dir until the burst is
         forgotten. What is larger belongs into files that the workers read.""",
+    ).tag(config=True)
+
+    folder = Unicode(
+        "",
+        help="""Where bursts are kept whose workers are pods: what cells take along, output, results. "", the default: below Jupyter's
+        runtime folder. (Where workers are processes they lie beside the kernels, in runtime_dir.)""",
+    ).tag(config=True)
+
+    port = Count(
+        0,
+        help="""The port on which workers in pods reach this gateway by HTTPS. 0, the default: any that is free, and the same again after a
+        restart.""",
+    ).tag(config=True)
+
+    address = Unicode(
+        "",
+        help="""How workers in pods reach this gateway, such as `https://gateway.jupyter:8889`. "", the default: at its machine's or pod's
+        own address, on port.""",
     ).tag(config=True)
 
     journal_bytes = Bytes(

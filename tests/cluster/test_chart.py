@@ -105,15 +105,19 @@ MAY = [
     *(f"{verb} pods" for verb in ("create", "list", "watch", "patch", "delete")),
     *(f"{verb} secrets" for verb in ("create", "get", "list", "patch", "delete")),
     f"create {LEASE}", f"get {LEASE}/elastic-gateway-elastic-gateway", f"patch {LEASE}/elastic-gateway-elastic-gateway",
+    *(f"{verb} jobs.batch" for verb in ("create", "get", "list", "patch", "delete")),
+    "create services", "create networkpolicies.networking.k8s.io", "list events",
     "get pods --subresource=log", "list nodes", "watch nodes", "list pods --all-namespaces", "watch pods --all-namespaces",
 ]  # fmt: skip
 MAY_NOT = [
     *(f"create pods --subresource={part}" for part in ("exec", "attach", "portforward", "ephemeralcontainers", "eviction")),
     "update pods", "watch secrets", "update secrets", f"patch {LEASE}/others", "create serviceaccounts --subresource=token",
-    "create rolebindings", "list configmaps", "create services", "create jobs", "patch nodes", "get nodes --subresource=proxy",
+    "create rolebindings", "list configmaps", "list services", "delete services", "delete networkpolicies.networking.k8s.io",
+    "create cronjobs.batch", "patch nodes", "get nodes --subresource=proxy",
 ]  # fmt: skip
 
-NOT_ELSEWHERE = ["create pods", "delete pods", "patch pods", "list secrets", "get secrets", f"create {LEASE}",
+NOT_ELSEWHERE = ["create jobs.batch", "create services",
+                 "create pods", "delete pods", "patch pods", "list secrets", "get secrets", f"create {LEASE}",
                  "get pods --subresource=log"]  # fmt: skip
 
 
@@ -182,6 +186,18 @@ def test_by_its_network_policies_kernels_are_reached_by_their_gateway_alone_and_
     world = replace(world, policies=release.cluster.get("networkpolicies", "--all-namespaces")["items"])
     assert world.may_reach(neighbour, release.pod(), 8888) and not any(world.may_reach(kernel, release.pod(), 8888) for kernel in kernels)
     assert all(world.may_reach(kernel, neighbour, 53) and not world.may_reach(kernel, neighbour, 443) for kernel in kernels)
+
+
+def test_a_cell_runs_on_many_workers_with_no_more_rights_than_the_chart_gives(release: Release) -> None:
+    service = release.cluster.get("service", "elastic-gateway", "-n", release.namespace)["spec"]["clusterIP"]
+    release.upgrade(bursts={"address": f"https://{service}:8889"})  # as the tests' cluster has no DNS
+    until(release.answers)
+    with release.kernel("elastic", KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        cell = browser.run("%%distributed -w 2 -e none\nresult = RANK + WORLD_SIZE\nprint('here', RANK)")
+        assert (cell.status, sorted(cell.out.splitlines())) == ("ok", ["[0] here 0", "[1] here 1"]), (cell, release.log)
+        assert browser.run("print(result)").out == "2\n"
+    until(lambda: release.pods(names.ROLE_RANK) == [])
 
 
 class Lab:

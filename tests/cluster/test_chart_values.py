@@ -69,6 +69,13 @@ def test_without_a_profile_that_leases_there_is_no_right_beyond_the_namespace(re
     assert "kind: ClusterRole" not in render({**GPU, "rbac": {"cluster": False}})
 
 
+def test_without_bursts_there_are_no_rights_for_them_and_nobody_listens(render: Render) -> None:
+    assert "resources: [jobs]" in render() and "containerPort: 8889" in render()
+    text = render({"bursts": {"enabled": False}})
+    assert not re.search(r"jobs|networkpolicies\]|services\]|8889", text)
+    assert config(text)["Bursts"] == {"most_workers": 0}
+
+
 @pytest.mark.parametrize(("foreign", "resources"), [(True, ["nodes", "pods"]), (False, ["nodes"])])
 def test_pods_of_others_are_read_only_where_they_count(render: Render, foreign: bool, resources: list[str]) -> None:
     text = render({**GPU, "foreignPods": foreign})

@@ -83,7 +83,7 @@ elastic.jupyter.org/gateway: {{ include "eg.gatewayName" . }}
 {{- if and .Values.token.value .Values.token.existingSecret -}}
 {{- fail "token.value and token.existingSecret are both given: leave one out." -}}
 {{- end -}}
-{{- range $section, $instead := dict "ElasticGateway.name" "gatewayName" "ElasticGateway.simulated_gpus" "simulatedGpus" "KubernetesBackend.namespace" "kernels.namespace" "KubernetesBackend.code_image" "image" "KubernetesBackend.pull_policy" "image.pullPolicy" "KubernetesBackend.profiles" "profiles" "KubernetesBackend.default_profile" "kernels.defaultProfile" "KubernetesBackend.foreign_pods" "foreignPods" "IdentityProvider.token" "token" "ElasticIdentityProvider.token" "token" "PasswordIdentityProvider.token" "token" "ServerApp.token" "token" -}}
+{{- range $section, $instead := dict "ElasticGateway.name" "gatewayName" "ElasticGateway.simulated_gpus" "simulatedGpus" "KubernetesBackend.namespace" "kernels.namespace" "KubernetesBackend.code_image" "image" "KubernetesBackend.pull_policy" "image.pullPolicy" "KubernetesBackend.profiles" "profiles" "KubernetesBackend.default_profile" "kernels.defaultProfile" "KubernetesBackend.foreign_pods" "foreignPods" "Bursts.folder" "bursts" "Bursts.port" "bursts" "Bursts.address" "bursts.address" "IdentityProvider.token" "token" "ElasticIdentityProvider.token" "token" "PasswordIdentityProvider.token" "token" "ServerApp.token" "token" -}}
 {{- $path := splitList "." $section -}}
 {{- if hasKey (default dict (get $.Values.config (index $path 0))) (index $path 1) -}}
 {{- fail (printf "config.%s can't be set there: use the value %s." $section $instead) -}}
@@ -109,6 +109,11 @@ elastic.jupyter.org/gateway: {{ include "eg.gatewayName" . }}
 {{- $_ := set $gateway "simulated_gpus" .Values.simulatedGpus -}}
 {{- end -}}
 {{- $ours := dict "ElasticGateway" $gateway "KubernetesBackend" $backend "Leases" $leases "KernelSpecManager" (dict "allowed_kernelspecs" (keys .Values.kernelspecs | sortAlpha) "ensure_native_kernel" false) -}}
+{{- $bursts := dict "most_workers" 0 -}}
+{{- if .Values.bursts.enabled -}}
+{{- $bursts = dict "folder" "/var/lib/elastic-gateway-bursts" "port" 8889 "address" (default (printf "https://%s.%s:8889" (include "eg.fullname" .) .Release.Namespace) .Values.bursts.address) -}}
+{{- end -}}
+{{- $_ := set $ours "Bursts" $bursts -}}
 {{- if .Values.users.existingSecret -}}
 {{- $_ := set $ours "ElasticIdentityProvider" (dict "users_file" "/etc/elastic-gateway/users/users.yaml") -}}
 {{- end -}}

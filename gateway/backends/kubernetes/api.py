@@ -61,6 +61,8 @@ EVENTS = Kind("v1", "events")
 CONFIGMAPS = Kind("v1", "configmaps")
 LEASES = Kind("coordination.k8s.io/v1", "leases")
 JOBS = Kind("batch/v1", "jobs")
+SERVICES = Kind("v1", "services")
+NETWORK_POLICIES = Kind("networking.k8s.io/v1", "networkpolicies")
 
 
 class KubeApi:
@@ -93,6 +95,14 @@ class KubeApi:
     def server(self) -> str:
         """Its address, for people."""
         return str(URL(self._access.server).origin())
+
+    def own_address(self) -> str:
+        """Of ours, the address from which the server is reached. Raises ``OSError``."""
+        url = URL(self._access.server)
+        family = socket.AF_INET6 if ":" in (url.host or "") else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as way:
+            way.connect((url.host, url.port or 443))  # sends nothing
+            return str(way.getsockname()[0])
 
     async def close(self) -> None:
         """End all requests. No error where it has been closed already."""

@@ -24,6 +24,7 @@ from . import names, reasons
 from .api import LEASES, PODS, SECRETS, KubeApi
 from .code import Code, version
 from .errors import ApiConflict, ApiMissing, ApiUnavailable
+from .jobs.jobs import Jobs
 from .manifests import LINK_PORT, PORTS, Site
 from .news import Pods
 from .profiles import Profile, chosen, profiles
@@ -70,6 +71,7 @@ class KubernetesCluster(Backend):
         self._read: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # the Secrets' parts of the pods that were found, by uid
         self._cut_short: dict[str, str] = {}  # pods of kernels whose start the gateway before us had begun
         self._pods = Pods(self._site.namespace)
+        self.jobs = Jobs(self)
 
     # what the broker and the provisioner ask
 
@@ -119,7 +121,7 @@ class KubernetesCluster(Backend):
             if pod is None and (owned or spec is None or spec.unclaimed):
                 log.warning("the Secret %s belongs to no pod: deleting it", name)
                 await self._starts.forget_secret(name)
-        await self._code.tidy(self._pods.of(names.ROLE_KERNEL))
+        await self._code.tidy([*self._pods.of(names.ROLE_KERNEL), *self.ranks()])
 
     async def unfinished(self) -> list[Spec]:
         """Their pods are not there yet, or not yet running."""
@@ -235,6 +237,18 @@ class KubernetesCluster(Backend):
     @property
     def namespace(self) -> str:
         return self._site.namespace
+
+    @property
+    def site(self) -> Site:
+        return self._site
+
+    def ranks(self) -> list[reasons.Pod]:
+        """All pods of bursts, as the watch has them."""
+        return self._pods.of(names.ROLE_RANK)
+
+    async def bring_code(self) -> None:
+        """Before pods that mount it. Raises ``ApiError``."""
+        await self._code.there()
 
     @property
     def code(self) -> str:

@@ -14,7 +14,8 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "jupyter-elastic-gateway"
 GATEWAY, KERNEL, USER, ROLE = (f"{PREFIX}/{name}" for name in ("gateway", "kernel", "user", "role"))
 WARM = f"{PREFIX}/warm"  # label of a kernel's pod that is nobody's yet
-ROLE_KERNEL, ROLE_SLOT, ROLE_CODE = "kernel", "slot", "code"
+BURST = f"{PREFIX}/burst"  # label of all that is made for a burst: its id
+ROLE_KERNEL, ROLE_SLOT, ROLE_CODE, ROLE_RANK = "kernel", "slot", "code", "rank"
 
 _NAME_MOST = 63 - len("kernel-") - len("-99")
 
@@ -50,6 +51,11 @@ def slot_pod(kernel_id: str, generation: int, number: int) -> str:
 def notes(gateway: str) -> str:
     """Of the Secret that keeps a gateway's small texts; its labels are no kernel's."""
     return f"elastic-gateway-{gateway}-notes"
+
+
+def burst_job(burst_id: str) -> str:
+    """Of a burst's Job, and of all that belongs to it. ``burst_id``: hexadecimal."""
+    return f"burst-{burst_id}"
 
 
 def selector(gateway: str | None = None, role: str | None = None) -> str:

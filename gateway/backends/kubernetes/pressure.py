@@ -21,7 +21,7 @@ class Pressure:
     def __init__(self, api: KubeApi, resources: list[str], nodes: Cache, told: Callable[[tuple[Foreign, ...]], None]) -> None:
         self._resources, self._nodes, self._told = resources, nodes, told
         self._last: tuple[Foreign, ...] = ()
-        others = f"{names.MANAGED_BY}!={names.MANAGER}"
+        others = f"{names.ROLE} notin ({names.ROLE_KERNEL},{names.ROLE_SLOT})"  # ranks of bursts among them
         self._watch = Reflector(api, PODS, None, others, on_event=self._changed, fields="status.phase=Pending")
 
     def start(self) -> None:

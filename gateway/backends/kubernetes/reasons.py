@@ -25,9 +25,9 @@ class Trouble:
     words: str = ""
 
 
-def trouble(pod: Pod) -> Trouble | None:
-    """What keeps a pod from running, or has ended it; None while all is well."""
-    return _ended(pod) or _container(pod) or _scheduling(pod)
+def trouble(pod: Pod, who: str = "this kernel") -> Trouble | None:
+    """What keeps the pod of ``who`` from running, or has ended it; None while all is well."""
+    return _ended(pod, who) or _container(pod) or _scheduling(pod, who)
 
 
 def running(pod: Pod) -> bool:
@@ -46,13 +46,13 @@ def over(pod: Pod) -> bool:
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
-def _scheduling(pod: Pod) -> Trouble | None:
+def _scheduling(pod: Pod, who: str) -> Trouble | None:
     for condition in pod.get("status", {}).get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             said = condition.get("message") or condition.get("reason") or "the scheduler gives no reason"
             said = said.partition(" preemption:")[0].removesuffix(" no new claims to deallocate,")
             return Trouble(
-                f"No node has room for this kernel's pod just now: {said} It starts when there is room; a smaller profile may fit.",
+                f"No node has room for {who}'s pod just now: {said} It starts when there is room; a smaller profile may fit.",
                 final=False,
                 reason="unschedulable",
                 words=said.rstrip("."),
@@ -75,7 +75,7 @@ def _container(pod: Pod) -> Trouble | None:
     return None
 
 
-def _ended(pod: Pod) -> Trouble | None:
+def _ended(pod: Pod, who: str) -> Trouble | None:
     status = pod.get("status", {})
     if not over(pod) and not pod.get("metadata", {}).get("deletionTimestamp"):
         for init in _statuses(pod, "initContainerStatuses"):
@@ -86,33 +86,36 @@ def _ended(pod: Pod) -> Trouble | None:
         return None
     deleted = bool(pod["metadata"].get("deletionTimestamp"))  # then it was killed after its grace
     if status.get("reason") == "Evicted":
-        return Trouble(f"The cluster evicted this kernel's pod: {status.get('message', 'no message')}.", True, "evicted")
+        return Trouble(f"The cluster evicted {who}'s pod: {status.get('message', 'no message')}.", True, "evicted")
     if status.get("reason") in ("NodeLost", "NodeShutdown", "Terminated"):
-        return Trouble(f"The kernel's node went away: {status.get('message') or status['reason']}.", True, "node_lost")
+        return Trouble(f"{_the(who)}'s node went away: {status.get('message') or status['reason']}.", True, "node_lost")
     for container in _statuses(pod, "containerStatuses"):
         ended = container.get("state", {}).get("terminated")
         if ended and ended.get("reason") == "OOMKilled":
             limit = _limit(pod)
             return Trouble(
-                f"The kernel needed more memory than its pod may have{f' ({limit})' if limit else ''} and was ended (OOMKilled)."
+                f"{_the(who)} needed more memory than its pod may have{f' ({limit})' if limit else ''} and was ended (OOMKilled)."
                 " Use less, or a profile with more memory.",
                 True,
                 "oom",
             )
         if ended and status.get("phase") == "Failed" and not deleted:
-            return Trouble(f"The kernel's pod ended ({_exit(ended)}).", True, "exited")
+            return Trouble(f"{_the(who)}'s pod ended ({_exit(ended)}).", True, "exited")
     for condition in status.get("conditions") or ():
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            return Trouble(
-                f"The cluster took this kernel's pod away: {condition.get('message') or condition.get('reason')}.", True, "disrupted"
-            )
+            return Trouble(f"The cluster took {who}'s pod away: {condition.get('message') or condition.get('reason')}.", True, "disrupted")
     if status.get("phase") == "Failed" and not deleted:
         return Trouble(
-            f"The kernel's pod failed: {status.get('message') or status.get('reason') or 'the cluster gives no reason'}.", True, "failed"
+            f"{_the(who)}'s pod failed: {status.get('message') or status.get('reason') or 'the cluster gives no reason'}.", True, "failed"
         )
     if pod.get("metadata", {}).get("deletionTimestamp"):
-        return Trouble("The kernel's pod was deleted in the cluster.", True, "deleted")
-    return Trouble("The kernel's pod has ended.", True, "ended")
+        return Trouble(f"{_the(who)}'s pod was deleted in the cluster.", True, "deleted")
+    return Trouble(f"{_the(who)}'s pod has ended.", True, "ended")
+
+
+def _the(who: str) -> str:
+    """As a sentence begins."""
+    return f"{who[:1].upper()}{who[1:]}".replace("This", "The", 1)
 
 
 def _statuses(pod: Pod, key: str) -> list[Mapping[str, Any]]:

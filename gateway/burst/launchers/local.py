@@ -9,14 +9,76 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from ...backends.base import Supervisor
 from ...backends.local import supervisor_env
 from ...backends.processes import started
 from ...protocol import burst
 from ...protocol.burst import Plan, Size
+from ...protocol.errors import BadRequest
+from ...settings import Bursts as Settings
+from ..plan import checked_request, make_plan, make_size
+from ..record import Folder, Record
 
 _known: dict[int, subprocess.Popen[bytes]] = {}  # agents that are this process's children, to be reaped
+
+
+class Local:
+    """``lock_dir``: where this machine's GPUs are locked while somebody is on them."""
+
+    elastic = leases = True
+
+    def __init__(self, folder: Callable[[Record], Folder], settings: Settings, lock_dir: Callable[[], str | None]) -> None:
+        self._folder, self._settings, self._lock_dir = folder, settings, lock_dir
+
+    def prepare(self, record: Record, supervisor: Supervisor) -> None:
+        pass
+
+    def usable(self, supervisor: Supervisor, gpus: int) -> int:
+        return gpus
+
+    def access(self, record: Record) -> dict[str, Any]:
+        return {"folder": str(self._folder(record).path)}
+
+    def launch(self, record: Record) -> None:
+        folder = self._folder(record)
+        request = checked_request(folder.request())
+        start(folder.path, make_plan(record, request, folder.path, self._settings.journal_bytes, self._lock_dir()))
+
+    def order(self, record: Record, why: str) -> None:
+        folder = self._folder(record)
+        order(folder.path, make_size(record, checked_request(folder.request()), folder.path, why))
+
+    def alive(self, record: Record) -> bool:
+        return alive(self._folder(record).path)
+
+    def asked_still(self, record: Record) -> bool:
+        request = self._folder(record).request()
+        return started(request["pid"]) == request["started"]
+
+    def cancel(self, record: Record) -> None:
+        cancel(self._folder(record).path)
+
+    def look(self, record: Record) -> None:
+        pass  # its agent looks after it
+
+    def ended(self, record: Record) -> None:
+        pass
+
+    def preview(self, record: Record, supervisor: Supervisor) -> list[dict[str, Any]]:
+        return []
+
+    def manifests(self, record: Record) -> list[dict[str, Any]]:
+        raise BadRequest(f"The workers of {record.name} are processes of one machine: there are no manifests.")
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
 
 
 def start(folder: Path, plan: Plan) -> None:

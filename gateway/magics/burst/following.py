@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Optional
 
 from ...protocol import burst
 from ...protocol.errors import ElasticError
 from .calls import AWAY, EVENTS_SECONDS, call
+from .depot import Depot, depot
 from .outlet import Outlet
 
 RETRY_SECONDS = 0.5  # between two tries to reach a gateway that is away
@@ -26,7 +26,7 @@ class Ended:
     id: str
     outcome: str
     message: str
-    folder: Path
+    depot: Depot
     failure: Optional[dict[str, Any]] = None
 
 
@@ -106,7 +106,7 @@ class Following:
         took = (self.shown.get("ended") or event["at"]) - self.shown["created"]
         words = {burst.OK: "done in", burst.CANCELLED: "cancelled after", burst.ERROR: "failed after", burst.LOST: "lost after"}
         self._say(f"{words[event['outcome']]} {took:.1f} s", now=True)
-        return Ended(self.shown["id"], event["outcome"], event.get("message", ""), Path(self.shown["folder"]), self._failure)
+        return Ended(self.shown["id"], event["outcome"], event.get("message", ""), depot(self.shown), self._failure)
 
     def _say(self, text: str, now: bool = False) -> None:
         if self.status:

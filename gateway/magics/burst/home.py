@@ -54,10 +54,9 @@ class Home:
 
         names, sent = self._shell.user_ns, self._sent(ended)
         if ranks == (0,):
-            report = take(burst.read_buffers(ended.folder / burst.RESULTS / "0"), names, sent)
+            report = take(ended.depot.fetch(burst.RESULTS, "0"), names, sent)
         else:
-            files = (ended.folder / burst.RESULTS).glob("*[0-9]")
-            report = take_each({int(file.name): burst.read_buffers(file) for file in files}, names, sent)
+            report = take_each({rank: ended.depot.fetch(burst.RESULTS, str(rank)) for rank in ended.depot.ranks()}, names, sent)
         return "\n".join([*(f"{name} stayed in the ranks: {why}" for name, why in report.skipped.items()), *report.notes])
 
     def failure(self, ended: Ended) -> BaseException:
@@ -69,7 +68,7 @@ class Home:
             return BurstFailed(ended.message)
         if not failed["raised"]:
             return BurstFailed("\n".join(filter(None, [ended.message, failed["text"]])))
-        return failure(burst.read_buffers(ended.folder / burst.FAILURES / str(failed["rank"])), self._shell.user_ns, self._sent(ended))
+        return failure(ended.depot.fetch(burst.FAILURES, str(failed["rank"])), self._shell.user_ns, self._sent(ended))
 
     def listing(self, capsule: Any) -> str:
         """For people: what would be taken along."""
@@ -85,4 +84,4 @@ class Home:
     def _sent(self, ended: Ended) -> Any:
         """What this kernel has sent, or, in a kernel that has started since, what lies in the burst's folder."""
         capsule = self._capsules.pop(ended.id, None)
-        return capsule if capsule is not None else burst.read_buffers(ended.folder / burst.CAPSULE)
+        return capsule if capsule is not None else ended.depot.fetch(burst.CAPSULE)

@@ -15,8 +15,8 @@ from typing import Any, Optional
 from ...protocol.durations import read_duration
 
 _ABSENT = {  # words of other launchers
-    "--image": "workers in pods are", "--pip": "installing packages for workers is", "--queue": "workers in pods are",
-    "--on-demand": "workers in pods are", "--procs": "several processes for each worker are",
+    "--image": "another image for workers is", "--pip": "installing packages for workers is", "--queue": "the cluster's own queues are",
+    "--on-demand": "a choice of nodes is", "--procs": "several processes for each worker are",
     "--ps": "parameter servers are", "--role": "roles are",
 }  # fmt: skip
 

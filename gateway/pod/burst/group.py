@@ -148,10 +148,8 @@ class Group:
         """In their order, each once what it needs is there."""
         while self._due and (not self._due[0].after or (self._folder / self._due[0].after).exists()):
             process = self._due.pop(0)
-            env = {
-                **self._plan.env, **process.env, "CUDA_VISIBLE_DEVICES": ",".join(self.size.gpus),
-                burst.SOCKET_VARIABLE: str(self._socket),
-            }  # fmt: skip
+            seen = {} if self._plan.sees_all else {"CUDA_VISIBLE_DEVICES": ",".join(self.size.gpus)}
+            env = {**self._plan.env, **process.env, **seen, burst.SOCKET_VARIABLE: str(self._socket)}
             log = self._folder / f"process.{self._number}.{len(self._children)}.log"
             try:
                 child = Child(process.argv, env, self._plan.cwd, log)

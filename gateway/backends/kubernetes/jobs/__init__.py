@@ -1,0 +1,1 @@
+"""A burst's ranks as pods: one Indexed Job, and what belongs to it."""

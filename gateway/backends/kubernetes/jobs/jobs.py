@@ -1,0 +1,172 @@
+"""The Jobs of bursts: made, looked at, ended. What becomes of a burst is decided by whoever has asked for it.
+
+It must never make a second Job for a burst, nor let pods of one begin before all that they need is there.
+"""
+
+from __future__ import annotations
+
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ....protocol.errors import ElasticError, SettingError
+from .. import names, reasons
+from ..api import EVENTS, JOBS, NETWORK_POLICIES, SECRETS, SERVICES
+from ..errors import ApiConflict, ApiMissing
+from ..profiles import Profile, chosen
+from . import manifests
+from .manifests import Object, Wanted
+
+if TYPE_CHECKING:
+    from ..cluster import KubernetesCluster
+
+log = logging.getLogger(__name__)
+
+INDEX = "batch.kubernetes.io/job-completion-index"  # label of a Job's pod
+_KINDS = {"Secret": SECRETS, "Service": SERVICES, "NetworkPolicy": NETWORK_POLICIES}
+
+
+@dataclass(frozen=True)
+class Pods:
+    """The pods of one burst, as the watch has them: the newest of each rank. ``addresses``: of those that run, by rank."""
+
+    addresses: Mapping[int, str]
+    trouble: Mapping[int, reasons.Trouble]
+    ended: Mapping[int, int | None]  # exit codes of those that have ended, by rank; None: not known
+    count: int
+
+
+class Jobs:
+    def __init__(self, cluster: KubernetesCluster) -> None:
+        self._cluster = cluster
+
+    # what a burst would be
+
+    def profile(self, supervisor: Any) -> Profile:
+        """As the kernel's own pod has it, with what its user has chosen. Raises ``SettingError`` where it isn't there any more."""
+        profile = self._cluster.profiles.get(supervisor.profile)
+        if profile is None:
+            raise SettingError(f"This kernel's profile {supervisor.profile!r} is not there any more: restart the kernel.")
+        return chosen(profile, (supervisor.whose or {}).get("env") or {})
+
+    def wanted(self, supervisor: Any, burst_id: str, workers: int, gpus: int, detach: bool, timeout: float | None) -> Wanted:
+        owner = None if detach else {"name": supervisor.place, "uid": supervisor.uid}
+        return Wanted(burst_id, supervisor.kernel_id, supervisor.user, workers, gpus, owner, timeout)
+
+    def again(self, kept: Mapping[str, Any]) -> Wanted:
+        """From ``asdict``."""
+        return Wanted(**kept)
+
+    def job(self, profile: Profile, wanted: Wanted) -> Object:
+        return manifests.job(self._cluster.site, profile, wanted, self._cluster.drained)
+
+    def shown(self, job: Object, wanted: Wanted) -> list[Object]:
+        """All objects as they would be, but for what is known only then, and the token."""
+        return [job, *manifests.belongings(self._cluster.site, wanted, "", {"token": "(made when it starts)"})]
+
+    # in the cluster
+
+    async def make(self, job: Object, wanted: Wanted, access: Mapping[str, str]) -> str:
+        """Job, then what belongs to it, then it is let go. Returns the Job's uid. May be called again for one that was cut short.
+        Raises ``ApiError``."""
+        api, namespace, name = self._cluster.api, self._cluster.namespace, job["metadata"]["name"]
+        await self._cluster.bring_code()
+        try:
+            made = await api.create(JOBS, namespace, job)
+        except ApiConflict:
+            made = await api.get(JOBS, namespace, name)
+        uid = str(made["metadata"]["uid"])
+        try:
+            for each in manifests.belongings(self._cluster.site, wanted, uid, access):
+                try:
+                    await api.create(_KINDS[each["kind"]], namespace, each)
+                except ApiConflict:
+                    pass  # from the time before
+            await api.patch(JOBS, namespace, name, {"spec": {"suspend": False}})
+        except ElasticError:
+            await self.end(wanted.id)
+            raise
+        return uid
+
+    async def end(self, burst_id: str) -> None:
+        """Its pods are told to end; all that belongs to it goes with it. No error where it has gone. Raises ``ApiError``."""
+        await self._cluster.api.delete(JOBS, self._cluster.namespace, names.burst_job(burst_id))
+
+    async def ids(self) -> set[str]:
+        """Of all bursts that have a Job."""
+        selector = names.selector(self._cluster.name, names.ROLE_RANK)
+        jobs, _ = await self._cluster.api.list(JOBS, self._cluster.namespace, selector)
+        return {job["metadata"]["labels"].get(names.BURST, "") for job in jobs} - {""}
+
+    async def refusal(self, uid: str) -> str:
+        """Why the cluster makes no pods for the Job with that ``uid``, in its own words; "" where it says nothing. Raises ``ApiError``."""
+        found, _ = await self._cluster.api.list(EVENTS, self._cluster.namespace, fields=f"involvedObject.uid={uid},type=Warning")
+        newest = max(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), default=None)
+        return str(newest.get("message", "")) if newest is not None else ""
+
+    async def log(self, burst_id: str, rank: int) -> str:
+        """The last words of a rank's pod, "" where they can't be had."""
+        for pod in self._newest(burst_id).values():
+            if _rank(pod) == rank:
+                try:
+                    return (await self._cluster.api.log(self._cluster.namespace, pod["metadata"]["name"], manifests.CONTAINER)).strip()
+                except ElasticError:
+                    break
+        return ""
+
+    def pods(self, burst_id: str) -> Pods:
+        found = self._newest(burst_id)
+        return Pods(
+            addresses={rank: pod["status"]["podIP"] for rank, pod in found.items() if reasons.running(pod) and pod["status"].get("podIP")},
+            trouble={rank: said for rank, pod in found.items() if (said := reasons.trouble(pod, f"rank {rank}")) is not None},
+            ended={rank: _exit_code(pod) for rank, pod in found.items() if reasons.over(pod)},
+            count=len(found),
+        )
+
+    async def kept(self, what: str, make: Callable[[], dict[str, str]]) -> dict[str, str]:
+        """What is made once for this gateway and kept in a Secret, so that the next one has the same. Raises ``ApiError``."""
+        api, namespace, name = self._cluster.api, self._cluster.namespace, f"elastic-gateway-{self._cluster.name}-{what}"
+        for _ in range(3):
+            try:
+                data = (await api.get(SECRETS, namespace, name))["data"]
+                return {key: b64decode(value).decode() for key, value in data.items()}
+            except ApiMissing:
+                pass
+            labels = {names.MANAGED_BY: names.MANAGER}
+            body = {
+                "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": {"name": name, "labels": labels},
+                "data": {key: b64encode(value.encode()).decode() for key, value in make().items()},
+            }  # fmt: skip
+            try:
+                await api.create(SECRETS, namespace, body)
+            except ApiConflict:
+                continue
+        raise ElasticError(f"The Secret {name} comes and goes: does somebody delete it?")
+
+    def address(self) -> str:
+        """Of this machine, or pod, as the cluster reaches it most likely: the one by which the API server is reached."""
+        return self._cluster.api.own_address()
+
+    def _newest(self, burst_id: str) -> dict[int, reasons.Pod]:
+        newest: dict[int, reasons.Pod] = {}
+        for pod in self._cluster.ranks():
+            if pod["metadata"]["labels"].get(names.BURST) == burst_id:
+                rank = _rank(pod)
+                if rank not in newest or newest[rank]["metadata"]["creationTimestamp"] <= pod["metadata"]["creationTimestamp"]:
+                    newest[rank] = pod
+        return newest
+
+
+def _rank(pod: reasons.Pod) -> int:
+    text = pod["metadata"]["labels"].get(INDEX, "")
+    return int(text) if text.isdigit() else -1
+
+
+def _exit_code(pod: reasons.Pod) -> int | None:
+    for status in pod.get("status", {}).get("containerStatuses") or ():
+        ended = status.get("state", {}).get("terminated")
+        if ended:
+            return int(ended.get("exitCode", 1))
+    return None

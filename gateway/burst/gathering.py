@@ -1,0 +1,89 @@
+"""What the ranks of a burst say, each from its own pod, gathered into the one journal of the burst.
+
+Each pod's agent keeps a journal of its own and sends it piece by piece; how much of it is here stands with each line that came of it, so
+that a gateway that was killed goes on where it was: nothing is missing, nothing is there twice. It must never decide what is done about
+what they say.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..protocol import burst
+from ..protocol.errors import BadRequest
+from .record import Folder
+
+FROM, UPTO = "from", "upto"  # in a line: the number of the pod, and how much of its journal has been taken in
+KEPT = frozenset({burst.OUT, burst.SHOW, burst.STEP, burst.NOTE})
+
+
+@dataclass
+class Gathered:
+    """``world``: how many pods there are. ``failed``: by rank, the words of those whose cell has failed; ``ended``: by pod, what its agent
+    has said last."""
+
+    folder: Folder
+    world: int
+    upto: dict[int, int] = field(default_factory=dict)
+    running: set[int] = field(default_factory=set)
+    failed: dict[int, dict[str, Any]] = field(default_factory=dict)
+    ended: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def again(cls, folder: Folder, world: int) -> Gathered:
+        """As an earlier gateway has left it."""
+        found = cls(folder, world)
+        for line in folder.lines():
+            event = json.loads(line)
+            if FROM in event:
+                found.upto[event[FROM]] = event[UPTO]
+                found._event(event[FROM], event.get("event", event), event[UPTO])
+        return found
+
+    def take(self, pod: int, since: int, data: bytes) -> int:
+        """``data``: whole lines of that pod's journal from byte ``since`` on. Returns from where the next are wanted. Raises
+        ``BadRequest``."""
+        if not 0 <= pod < self.world:
+            raise BadRequest(f"There is no rank {pod}: there are {self.world}.")
+        at = self.upto.get(pod, 0)
+        if since != at or not data:
+            return at
+        made: list[dict[str, Any]] = []
+        for line in data.split(b"\n")[:-1]:
+            at += len(line) + 1
+            event = _read(line)
+            if event is not None:
+                made += self._event(pod, event, at)
+        self.upto[pod] = at
+        self.folder.note(*made)
+        return at
+
+    def begins(self) -> str:
+        """How many cells have begun, for people."""
+        return f"{len(self.running)}/{self.world}"
+
+    # inside
+
+    def _event(self, pod: int, event: dict[str, Any], upto: int) -> list[dict[str, Any]]:
+        kind = event["t"]
+        if kind == burst.STATE:
+            self.running.add(pod)
+            return [{"t": burst.STATE, "at": time.time(), "running": len(self.running), "of": self.world, FROM: pod, UPTO: upto}]
+        if kind == burst.FAILED:
+            self.failed.setdefault(int(event.get("rank", pod)), event)
+        elif kind == burst.END:
+            self.ended[pod] = event
+        elif kind in KEPT:
+            return [{**event, FROM: pod, UPTO: upto}]
+        return [{"t": burst.HEARD, "at": time.time(), "event": event, FROM: pod, UPTO: upto}]
+
+
+def _read(line: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("t"), str) else None

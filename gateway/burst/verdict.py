@@ -1,0 +1,34 @@
+"""How a burst has ended, by what its ranks have said. Pure.
+
+The failure that came first is the cause: ranks that speak with one that is gone fail after it. Clocks of nodes differ, so what only says
+that somebody else is gone comes behind all that says more.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..protocol import burst
+from .gathering import Gathered
+
+_PEER_GONE = re.compile(r"Connection (closed|reset|refused)|Dist(Network|Backend|Store)Error|BrokenPipe|ConnectionError", re.IGNORECASE)
+
+
+def verdict(of: Gathered) -> tuple[str, str, dict[str, Any] | None]:
+    """``(outcome, message, the event of the rank whose cell failed first)``."""
+    if of.failed:
+        rank, event = min(of.failed.items(), key=lambda item: (_follows(item[1]), float(item[1].get("at") or 0), item[0]))
+        return burst.ERROR, f"Rank {rank} failed: {event.get('name')}", event
+    bad = {pod: end for pod, end in of.ended.items() if end["outcome"] != burst.OK}
+    if not bad:
+        return burst.OK, "", None
+    # one that was told to end says less than one that has ended
+    pod, end = min(bad.items(), key=lambda item: (item[1]["outcome"] == burst.CANCELLED, float(item[1].get("at") or 0), item[0]))
+    outcome = burst.LOST if end["outcome"] == burst.CANCELLED else end["outcome"]
+    return outcome, str(end.get("message", "")) if outcome != burst.LOST else f"Rank {pod}: {end.get('message', '')}", None
+
+
+def _follows(failed: dict[str, Any]) -> bool:
+    """It says no more than that another rank is gone."""
+    return bool(_PEER_GONE.search(str(failed.get("name", ""))))

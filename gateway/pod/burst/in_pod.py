@@ -1,0 +1,146 @@
+"""A rank's pod: ``python -m gateway.pod.burst.in_pod FOLDER --spec FILE`` brings the burst's folder here and runs its agent in it.
+
+The file says how the gateway's folder is reached; what the agent writes down is sent there while it is written, with what the rank gives
+back before the words that tell of it. It must never leave before all of that has arrived, as long as the cluster lets it, nor run a cell
+twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+from ...protocol import burst
+from ...protocol.burst import Plan
+from ...protocol.errors import ElasticError
+from ...protocol.far import FarFolder
+from .agent import Agent
+
+LOOK = 0.05  # seconds between two looks at the agent's journal
+BEAT = 1.0  # seconds between two words to the gateway while there is nothing to tell
+CHUNK = 1 << 20  # bytes of journal at once
+PATIENCE = 3600.0  # seconds for a gateway that is away to come back
+OVER = "The burst is over."
+
+
+class Herald(threading.Thread):
+    """Sends the journal of ``agent`` to the gateway, and what lies in files before the word that tells of it."""
+
+    def __init__(self, far: FarFolder, folder: Path, rank: int, agent: Agent) -> None:
+        super().__init__(name="herald", daemon=True)
+        self.failed = False  # the cell has: what the user's code raised
+        self._far, self._folder, self._rank, self._agent = far, folder, rank, agent
+        self._sent: set[str] = set()
+        self._ended = False  # nothing more is to be told
+        self._at = 0  # how much of the journal has arrived
+
+    def run(self) -> None:
+        beat = 0.0
+        try:
+            while not self._ended:
+                data = self._read(self._at)
+                if not data and time.monotonic() < beat:
+                    time.sleep(LOOK)
+                    continue
+                self._bring_files(data)
+                answer = self._far.ask("POST", f"ranks/{self._rank}/words?since={self._at}", data)
+                self._at, beat = int(answer["next"]), time.monotonic() + BEAT
+                if answer.get("over"):
+                    self._ended = True
+                    self._agent.cancel(OVER)
+                elif answer.get("cancel"):
+                    self._agent.cancel("It was cancelled.")
+        except ElasticError as exc:  # it is not there any more, or not the one that we know
+            print(f"The gateway doesn't hear this rank: {exc}", file=sys.stderr, flush=True)
+            self._agent.cancel(f"The gateway doesn't know of it any more: {exc}")
+
+    @property
+    def all_told(self) -> bool:
+        return not self._read(self._at)
+
+    def _read(self, at: int) -> bytes:
+        try:
+            with open(self._folder / burst.JOURNAL, "rb") as file:
+                file.seek(at)
+                data = file.read(CHUNK)
+        except FileNotFoundError:
+            return b""
+        return data[: data.rfind(b"\n") + 1]
+
+    def _bring_files(self, data: bytes) -> None:
+        for kind, folder in ((burst.FAILED, burst.FAILURES), (burst.END, burst.RESULTS)):
+            if f'{{"t":"{kind}"'.encode() in data:
+                self.failed = self.failed or kind == burst.FAILED
+                self._bring(f"{folder}/{self._rank}.sizes", f"{folder}/{self._rank}")
+
+    def _bring(self, *names: str) -> None:
+        for name in names:
+            if name not in self._sent and (self._folder / name).is_file():
+                self._far.put_file(name, self._folder / name)
+                self._sent.add(name)
+
+
+def main(argv: list[str]) -> int:
+    """0: the cell has run; ``burst.USER_ERROR``: it has failed; 1: something else has ended it."""
+    parser = argparse.ArgumentParser("python -m gateway.pod.burst.in_pod")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--spec", type=Path, required=True)
+    asked = parser.parse_args(argv[1:])
+    os.umask(0o077)
+    rank = int(os.environ["JOB_COMPLETION_INDEX"])
+    told: list[str] = []
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda *_: _leave())
+    folder = asked.folder / "burst"  # a container's first life; another one begins no cell anew
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        print("This container was started before: its cell isn't begun a second time.", file=sys.stderr)
+        return 1
+    far = FarFolder(burst.read_json(asked.spec), PATIENCE)
+    try:
+        plan = _plan(far, rank)
+        if plan is None:
+            return 0
+        for name in (burst.REQUEST, f"{burst.CAPSULE}.sizes", burst.CAPSULE):
+            far.get(name, folder / name)
+    except (ElasticError, OSError) as exc:
+        print(f"What this rank needs can't be had from the gateway: {exc}", file=sys.stderr)
+        return 1
+    agent = Agent(folder, plan)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda *_: told.append("") or agent.cancel("The cluster has ended its pod."))
+    herald = Herald(far, folder, rank, agent)
+    herald.start()
+    agent.run()
+    while herald.is_alive() and not (told and herald.all_told):
+        herald.join(LOOK)
+    return burst.USER_ERROR if herald.failed else 1 if told else 0
+
+
+def _leave() -> None:
+    os._exit(0)  # nothing has begun
+
+
+def _plan(far: FarFolder, rank: int) -> Optional[Plan]:
+    """What to run, once all ranks have a pod. None: the burst is over. Raises ``ElasticError``."""
+    while True:
+        answer: dict[str, Any] = far.ask("GET", f"ranks/{rank}/plan")
+        if answer.get("plan"):
+            plan: Plan = Plan.from_json(answer["plan"])
+            if not os.path.isdir(plan.cwd):
+                plan.cwd = "/tmp"
+            own = ("HOSTNAME", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")  # of a pod, not of the kernel's
+            plan.env = {**{k: v for k, v in plan.env.items() if k not in own}, **{k: os.environ[k] for k in own if k in os.environ}}
+            return plan
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,115 @@
+"""The objects of a burst. ``python -m tests.backends.kubernetes.test_job_manifests`` writes the golden files anew."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from typing import Any
+
+import pytest
+
+from gateway.backends.kubernetes import names
+from gateway.backends.kubernetes.jobs import manifests
+from gateway.backends.kubernetes.jobs.manifests import Wanted
+from gateway.backends.kubernetes.profiles import Profile
+from gateway.protocol import burst
+from tests.backends.kubernetes.test_manifests import GOLDEN, KERNEL, OWNER, PROFILES, SITE, USER
+
+ID, UID = "0123456789abcdef", "33333333-4444"
+WANTED = {
+    "plain": Wanted(ID, KERNEL, USER, 2, owner=OWNER),
+    "gpu": Wanted(ID, KERNEL, USER, 3, gpus=2, timeout=3600.0),
+    "claim": Wanted(ID, KERNEL, USER, 2, gpus=1, owner=OWNER),
+}
+ACCESS = {"url": "https://gateway:8889", "certificate": "PEM", "token": "hush", "burst": ID}
+
+
+def objects() -> dict[str, dict[str, Any]]:
+    made = {f"job-{name}": manifests.job(SITE, PROFILES[name], wanted, ["node-9"]) for name, wanted in WANTED.items()}
+    for each in manifests.belongings(SITE, WANTED["plain"], UID, ACCESS):
+        made[f"burst-{each['kind'].lower()}"] = each
+    return made
+
+
+def jobs() -> dict[str, dict[str, Any]]:
+    return {name: made for name, made in objects().items() if made["kind"] == "Job"}
+
+
+@pytest.mark.parametrize("name", objects())
+def test_objects_are_what_they_were(name: str) -> None:
+    assert objects()[name] == json.loads((GOLDEN / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("name", jobs())
+def test_every_rank_is_restricted_and_has_no_token_of_the_cluster_nor_of_the_burst(name: str) -> None:
+    spec = jobs()[name]["spec"]["template"]["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True and spec["securityContext"]["runAsUser"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC", "serviceAccountName", "shareProcessNamespace"} & set(spec)
+    for container in [*spec["containers"], *spec.get("initContainers", [])]:
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["resources"]["limits"]["memory"]
+    assert not any("hostPath" in volume for volume in spec["volumes"])
+    assert "hush" not in json.dumps(jobs())
+
+
+def test_the_token_lies_in_the_secret_that_is_mounted_and_nowhere_else() -> None:
+    made = objects()
+    assert json.loads(b64decode(made["burst-secret"]["data"][burst.SPEC]))["token"] == "hush"
+    assert [name for name, each in made.items() if "hush" in json.dumps(each)] == []
+    [volume] = [each for each in made["job-plain"]["spec"]["template"]["spec"]["volumes"] if each["name"] == "elastic-spec"]
+    assert volume["secret"]["secretName"] == made["burst-secret"]["metadata"]["name"]
+    assert volume["secret"]["items"] == [{"key": burst.SPEC, "path": burst.SPEC}]
+
+
+def test_ranks_are_like_their_kernel_and_request_their_gpus_themselves() -> None:
+    made = jobs()
+    spec, kernel = made["job-gpu"]["spec"]["template"]["spec"], json.loads((GOLDEN / "kernel-gpu.json").read_text())["spec"]
+    assert {"nodeSelector", "tolerations", "securityContext", "imagePullSecrets", "runtimeClassName"} <= set(spec)
+    for same in ("nodeSelector", "tolerations", "securityContext", "imagePullSecrets", "runtimeClassName", "priorityClassName"):
+        assert spec[same] == kernel[same]
+    ours, theirs = spec["containers"][0], kernel["containers"][0]
+    assert ours["image"] == theirs["image"]
+    assert all(mount in ours["volumeMounts"] for mount in theirs["volumeMounts"])
+    assert ours["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    assert "NVIDIA_VISIBLE_DEVICES" not in str(ours["env"]), "the device plugin says it"
+    assert "resourceClaims" not in made["job-claim"]["spec"]["template"]["spec"]
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in made["job-plain"]["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert "NotIn" in str(spec["affinity"]), "a drained node"
+
+
+def test_nothing_is_left_of_a_burst_all_of_it_belongs_to_its_job_and_that_to_the_kernel() -> None:
+    made = objects()
+    assert [each["uid"] for each in made["job-plain"]["metadata"]["ownerReferences"]] == [OWNER["uid"]]
+    assert "ownerReferences" not in made["job-gpu"]["metadata"], "it was detached"
+    for name in ("burst-secret", "burst-service", "burst-networkpolicy"):
+        [owner] = made[name]["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["uid"]) == ("Job", made["job-plain"]["metadata"]["name"], UID)
+
+
+def test_a_users_error_is_told_from_what_may_be_tried_again() -> None:
+    spec = jobs()["job-plain"]["spec"]
+    first, second = spec["podFailurePolicy"]["rules"]
+    assert first["action"] == "FailJob" and first["onExitCodes"]["values"] == [burst.USER_ERROR]
+    assert second["action"] == "Ignore" and second["onPodConditions"][0]["type"] == "DisruptionTarget"
+    assert (spec["completions"], spec["parallelism"], spec["completionMode"], spec["suspend"]) == (2, 2, "Indexed", True)
+
+
+def test_ranks_hear_those_of_their_own_burst_alone() -> None:
+    spec = objects()["burst-networkpolicy"]["spec"]
+    us = {"matchLabels": {names.BURST: ID}}
+    assert spec["podSelector"] == us and spec["ingress"] == [{"from": [{"podSelector": us}]}]
+    assert jobs()["job-plain"]["spec"]["template"]["metadata"]["labels"][names.BURST] == ID
+
+
+def test_a_profile_can_not_forge_the_labels_by_which_ranks_are_found() -> None:
+    profile = Profile(image="i", labels={names.BURST: "another", names.ROLE: "kernel"})
+    labels = manifests.job(SITE, profile, WANTED["plain"])["spec"]["template"]["metadata"]["labels"]
+    assert (labels[names.BURST], labels[names.ROLE]) == (ID, names.ROLE_RANK)
+
+
+if __name__ == "__main__":
+    for name, made in objects().items():
+        (GOLDEN / f"{name}.json").write_text(json.dumps(made, indent=2) + "\n")

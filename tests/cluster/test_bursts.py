@@ -1,0 +1,148 @@
+"""``%%distributed`` where kernels are pods: its ranks are the pods of a Job, and what they make comes home."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from gateway.backends.kubernetes import names
+from tests.cluster.rig import PodGateway
+from tests.integration.machine import until
+
+
+def distributed(body: str, words: str = "-w 2 -e none") -> str:
+    return f"%%distributed {words}\n{body}"
+
+
+def left(gateway: PodGateway) -> list[str]:
+    """What there is of bursts in the cluster."""
+    found: list[str] = []
+    for kind in ("jobs", "pods", "secrets", "services", "networkpolicies"):
+        items: list[dict[str, Any]] = gateway.cluster.get(kind, "-n", gateway.namespace, "-l", names.selector(role=names.ROLE_RANK))[
+            "items"
+        ]
+        found += [f"{kind}/{each['metadata']['name']}" for each in items]
+    return found
+
+
+def test_a_cell_runs_in_two_pods_and_what_it_makes_comes_home(pods: PodGateway) -> None:
+    with pods.kernel("default", KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        browser.run("base = 40\nhistory = [1]\nalias = history")
+        cell = browser.run(
+            distributed("import socket\nresult = base + WORLD_SIZE\nhistory.append(RANK)\nprint(socket.gethostname().split('-')[-2:][0])")
+        )
+        assert cell.status == "ok", (cell, pods.log)
+        assert sorted(line.split()[0] for line in cell.out.splitlines()) == ["[0]", "[1]"]
+        assert browser.run("print(result, alias)").out == "42 [1, 0]\n"
+        until(lambda: left(pods) == [])
+
+
+def test_the_real_exception_of_one_rank_is_raised_and_the_others_are_ended(pods: PodGateway) -> None:
+    with pods.kernel("default") as kernel:
+        browser = kernel.open()
+        body = "import time\nprint('before', RANK, flush=True)\nif RANK == 1:\n    raise ValueError('boom')\ntime.sleep(600)"
+        begun = browser.begin(distributed(body))
+        cell = browser.finish(begun)
+        assert (cell.status, cell.ename, cell.evalue) == ("error", "ValueError", "boom"), (cell, pods.log)
+        assert sorted(cell.out.splitlines()) == ["[0] before 0", "[1] before 1"]
+        error = next(m for m in browser.messages if m["type"] == "error" and m["parent"] == begun)
+        assert "raise ValueError('boom')" in "\n".join(error["content"]["traceback"])
+        assert browser.run(distributed("import os, time\nif RANK == 1: os._exit(3)\ntime.sleep(600)")).evalue.startswith(
+            "The process of rank 1 ended with exit code 3"
+        )
+        until(lambda: left(pods) == [])
+
+
+def test_the_stop_button_ends_the_job_and_a_restart_does_too(pods: PodGateway) -> None:
+    with pods.kernel("default") as kernel:
+        browser = kernel.open()
+        sleeping = distributed("import time\nprint('begun', RANK, flush=True)\ntime.sleep(600)")
+        cell = browser.begin(sleeping)
+        browser.wait(lambda m: m["parent"] == cell and m["type"] == "stream" and "begun 1" in json.dumps(m["content"]))
+        kernel.call("POST", "/interrupt")
+        assert browser.finish(cell).ename == "KeyboardInterrupt"
+        until(lambda: left(pods) == [])
+        again = browser.begin(sleeping)
+        browser.wait(lambda m: m["parent"] == again and m["type"] == "stream")
+        assert kernel.call("POST", "/restart").status_code == 200
+        until(lambda: left(pods) == [])
+        assert browser.run("print('there')").out == "there\n"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL])
+def test_a_killed_gateway_costs_nothing_of_what_ranks_print_or_make(pods: PodGateway, signum: int) -> None:
+    with pods.kernel("default") as kernel:
+        browser = kernel.open()
+        body = "import time\nfor i in range(60): print(i, flush=True); time.sleep(.2)\nresult = 'made'"
+        cell = browser.begin(distributed(body, "-w 2 -e none --show 1"))
+        browser.wait(lambda m: m["parent"] == cell and m["type"] == "stream")
+        pods.stop(signum)
+        browser.until_closed()
+        pods.start()
+        again = kernel.open()
+        until(lambda: again.run("%burst ls").out.count("ok") == 1)
+        shown = again.run("%burst logs burst-1 -r 1").out
+        assert shown.split() == [str(i) for i in range(60)]
+        assert again.run("print(result)").out == "made\n"
+        until(lambda: left(pods) == [])
+
+
+def test_a_detached_burst_outlives_its_kernel_and_another_kernel_gets_its_result(pods: PodGateway) -> None:
+    with pods.kernel("default", KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        begun = browser.run(distributed("import time\ntime.sleep(8)\nresult = [RANK] * 3", "-w 2 -e none --detach --name far"))
+        assert begun.status == "ok"
+        until(lambda: len(pods.pods(names.ROLE_RANK)) == 2)
+    with pods.kernel("default", KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        assert browser.run("%burst attach far").status == "ok"
+        assert browser.run("%burst result far\nprint(result)").out == "[0, 0, 0]\n"
+        assert "burst-" in browser.run("%burst yaml far").out
+    with pods.kernel("default", KERNEL_USERNAME="bob") as kernel:
+        assert "no burst" in kernel.open().run("%burst result far").err
+
+
+def test_why_ranks_can_not_run_is_told_in_the_notebook_in_the_clusters_words(pods: PodGateway) -> None:
+    with pods.kernel("default") as kernel:
+        browser = kernel.open()
+        browser.run("1")
+        hard = {"pods": "2"}
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": hard}}
+        pods.cluster.apply(quota, namespace=pods.namespace)
+        until(lambda: pods.cluster.get("quota", "few", "-n", pods.namespace).get("status", {}).get("hard"))
+        cell = browser.begin(distributed("print(RANK)"))
+        browser.wait(lambda m: m["parent"] == cell and "exceeded quota" in json.dumps(m["content"]))
+        pods.cluster.kubectl("delete", "quota", "few", "-n", pods.namespace)
+        assert browser.finish(cell, 120).status == "ok"
+        done = browser.run(distributed("b = bytearray(500 << 20); b[::4096] = b'x' * len(b[::4096])"))
+        assert done.status == "error" and "memory" in done.evalue, done
+        until(lambda: left(pods) == [])
+
+
+@pytest.mark.usefixtures("one_gpu")
+def test_a_rank_gets_the_gpu_that_its_own_kernel_has_and_does_not_use(pods: PodGateway) -> None:
+    with pods.kernel("gpu", KERNEL_GPUS="1") as kernel:
+        browser = kernel.open()
+        assert browser.run("%%gpu\nprint('on it')").out == "on it\n"
+        assert kernel.lease["phase"] == "HOLDING"
+        cell = browser.run(distributed("print('ran')", "-w 1 -g 1 -e none"), 120)
+        assert (cell.status, cell.out) == ("ok", "ran\n"), (cell, pods.log)
+        assert kernel.lease["phase"] == "PARKED"
+        refused = browser.run(distributed("print('ran')", "-w 2:4 -e none"))
+        assert "keep their number" in refused.err
+        until(lambda: left(pods) == [])
+        assert browser.run("%%gpu\nprint('again')").out == "again\n"
+
+
+def test_what_pods_can_not_do_is_refused_before_anything_starts(pods: PodGateway) -> None:
+    with pods.kernel("default") as kernel:
+        browser = kernel.open()
+        for words, told in (("-w 2 -e dask", "runs on one machine"), ("-w 2 -g 1 -e none", "have no GPUs")):
+            assert told in browser.run(distributed("print(1)", words)).err
+        shown = browser.run(distributed("print(1)", "-w 3 -e none --dry-run")).out
+        assert '"completions": 3' in shown and "NetworkPolicy" in shown
+        assert left(pods) == []
