@@ -19,5 +19,5 @@ def make_backend(config: Config) -> Backend:
     if gateway.backend == "kubernetes":
         from .kubernetes.cluster import KubernetesCluster
 
-        return KubernetesCluster(gateway, KubernetesBackend(config=config))
+        return KubernetesCluster(gateway, KubernetesBackend(config=config), SimulatedGpu(config=config))
     raise SettingError(f"ElasticGateway.backend is {gateway.backend!r}, which this version doesn't have: set it to 'local'.")

@@ -15,7 +15,7 @@ def leases(book: Book, foreign: Collection[str]) -> dict[str, tuple[str, ...]]:
 
 def homes(book: Book) -> dict[str, tuple[str, ...]]:
     """The GPUs to which a kernel's parked state must come back, as no others would do."""
-    return {name: record.home for name, record in book.kernels.items() if record.home and record.rung is not Rung.ANYWHERE}
+    return {name: record.home for name, record in book.kernels.items() if record.home and book.devices.rung(record)[0] is not Rung.ANYWHERE}
 
 
 def waiting(book: Book) -> set[str]:

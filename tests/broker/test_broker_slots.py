@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.backends.base import Foreign
-from gateway.protocol.model import Phase
+from gateway.protocol.model import Phase, Rung
 from tests.broker.world import World, run
 from tests.doubles.fake_backend import gpu
 
@@ -193,6 +193,19 @@ def test_the_place_where_gpus_are_counted_is_told_which_of_them_a_parked_state_m
         assert world.backend.homes == {"k1": ("GPU-0",)}
 
     run(story)
+
+
+def test_so_it_is_where_the_gpu_itself_is_known_for_a_driver_of_that_kind() -> None:
+    @slots
+    async def story(world: World) -> None:
+        kernel = await world.kernel("k1")
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        await world.broker.release("k1")
+        await world.phase(kernel, Phase.PARKED)
+        assert world.backend.homes == {"k1": ("GPU-0",)}
+
+    run(story, gpu(rung=Rung.SAME_GPU))
 
 
 def test_a_kernel_leaves_a_gpu_that_others_take_back_at_once_if_it_is_idle_and_else_after_its_cell() -> None:

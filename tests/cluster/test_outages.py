@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from gateway.backends.kubernetes import names
 from tests.cluster.cluster import OwnCluster
 from tests.cluster.rig import PodGateway
 from tests.integration.machine import until
 from tests.integration.serving import GPU, free_port
+
+OUTAGE = 60.0  # seconds that the API server is away, for once in full
 
 
 def test_without_the_api_server_cells_go_on_and_afterwards_all_does(broken_cluster: OwnCluster, one_gpu: None, pods: PodGateway) -> None:
@@ -30,6 +33,52 @@ def test_without_the_api_server_cells_go_on_and_afterwards_all_does(broken_clust
     until(lambda: pods.kernel("default").open().run("print('again')").out == "again\n")
     assert pods.call("POST", f"/api/gpu/kernels/{kernel.id}/release").ok
     assert browser.run(GPU + "print(v)").out == "1\n"
+
+
+def test_a_minute_without_the_api_server_costs_no_kernel_no_cell_and_no_wait(
+    broken_cluster: OwnCluster, one_gpu: None, pods: PodGateway
+) -> None:  # fmt: skip
+    """Longer than the cluster takes to give nodes up that it doesn't hear of, and than any time limit of one request."""
+    holder, waiter = pods.kernel("gpu", KERNEL_USERNAME="ada"), pods.kernel("gpu", KERNEL_USERNAME="bob")
+    idle, ends = pods.kernel("default"), pods.kernel("default")
+    first, second, third, fourth = (kernel.open() for kernel in (holder, waiter, idle, ends))
+    for number, browser in enumerate((first, second, third, fourth)):
+        browser.run(f"v = {number}")
+    cell = first.begin(GPU + "import time\nfor i in range(30): print(i, flush=True); time.sleep(1)")
+    first.wait(lambda m: m["parent"] == cell and m["type"] == "stream")
+    waits = second.begin(GPU + "print('mine', v)")
+    until(lambda: waiter.lease["phase"] == "WAITING")
+    broken_cluster.stop_api()
+    back = time.monotonic() + OUTAGE
+
+    # 1. while it is away: what runs goes on, what needs the cluster says so, and nothing waits in silence for its end
+    assert third.run("print(v)").out == "2\n"
+    late = pods.kernel("default")
+    refused = late.open().run("1")
+    assert refused.status == "error" and "Kubernetes API server" in refused.evalue, refused
+    stopped = ends.call("DELETE")
+    assert stopped.status_code == 503 and "Kubernetes API server" in stopped.json()["message"], stopped.text
+    assert first.finish(cell).out.split() == [str(i) for i in range(30)]
+    assert first.run("%%cpu\nprint(v)").out == "0\n"
+    assert third.run("print(v)").out == "2\n"
+    time.sleep(max(0.0, back - time.monotonic()))
+
+    # 2. afterwards: whoever waited gets it, and all else works again
+    broken_cluster.start_api()
+    assert second.finish(waits, seconds=120).out == "mine 1\n"
+    assert first.run(GPU + "print(v)").out == "0\n"
+    assert ends.call("GET").status_code == 404
+    assert late.call("DELETE").status_code == 204
+    until(lambda: pods.kernel("default").open().run("print('up')").out == "up\n")
+
+    # 3. nothing is left over, and nothing is held by two
+    def listed() -> set[str]:
+        return {names.kernel_pod(model["id"]) for model in pods.call("GET", "/api/kernels").json()}
+
+    until(lambda: {pod["metadata"]["name"] for pod in pods.pods(names.ROLE_KERNEL)} == set(pods.secrets()) == listed())
+    assert len(listed()) == 4  # not the one that was to end, nor the one that could not start
+    held = [unit for lease in pods.gpu()["leases"] for unit in lease["gpus"]]
+    assert len(held) == len(pods.pods(names.ROLE_SLOT)) == 1
 
 
 def test_a_lost_node_is_told_in_the_notebook_and_a_restart_gives_a_pod_on_another(broken_cluster: OwnCluster, pods: PodGateway) -> None:

@@ -17,12 +17,13 @@ from typing import Any
 import zmq
 
 from ...protocol.errors import ElasticError, LaunchError, SettingError, SupervisorLost
-from ...protocol.model import Spec
-from ...settings import ElasticGateway, KubernetesBackend
+from ...protocol.model import Rung, Spec
+from ...settings import ElasticGateway, KubernetesBackend, SimulatedGpu
 from ..base import Backend, Claim, Foreign, Warm
 from . import names, reasons
 from .api import LEASES, PODS, SECRETS, KubeApi
 from .code import Code, version
+from .ends import Ends
 from .errors import ApiConflict, ApiMissing, ApiUnavailable
 from .jobs.jobs import Jobs
 from .manifests import LINK_PORT, PORTS, Site
@@ -47,7 +48,7 @@ class KubernetesCluster(Backend):
     remote = True
     direct = False
 
-    def __init__(self, gateway: ElasticGateway, settings: KubernetesBackend) -> None:
+    def __init__(self, gateway: ElasticGateway, settings: KubernetesBackend, simulated: SimulatedGpu) -> None:
         self._settings, self.profiles = settings, profiles(settings.profiles)
         if settings.default_profile not in self.profiles:
             raise SettingError(
@@ -60,12 +61,13 @@ class KubernetesCluster(Backend):
             gateway.name, settings.namespace or _own_namespace(), settings.code_image, settings.pull_policy,
             names.code(gateway.name, version()),
         )  # fmt: skip
-        self._simulated = gateway.simulated_gpus is not None
+        self._simulated = None if gateway.simulated_gpus is None else Rung(simulated.rung)
         self._opening = asyncio.Lock()
         self._api: KubeApi | None = None
         self._watch: Reflector
         self._slots: Slots
         self._code: Code
+        self._ends: Ends
         self._warm: WarmKernels
         self._starts: Starts
         self._read: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # the Secrets' parts of the pods that were found, by uid
@@ -86,7 +88,7 @@ class KubernetesCluster(Backend):
 
     async def find(self) -> list[Any]:
         await self._open()
-        pods = [pod for pod in self._pods.of(names.ROLE_KERNEL) if _runs(pod)]
+        pods = [pod for pod in self._pods.of(names.ROLE_KERNEL) if _runs(pod) and pod["metadata"]["uid"] not in self._ends.uids]
         self._read = {uid: self._read[uid] for pod in pods if (uid := pod["metadata"]["uid"]) in self._read}
         # asked for again and again, and the Secrets of pods that are known say nothing new
         secrets = await self._starts.secrets() if len(self._read) < len(pods) else {}
@@ -223,6 +225,7 @@ class KubernetesCluster(Backend):
         api, self._api = self._api, None
         if api is not None:
             await self._warm.stop()
+            await self._ends.stop()
             await self._slots.stop()
             await self._watch.stop()
             await api.close()
@@ -277,6 +280,10 @@ class KubernetesCluster(Backend):
         """Never at once: what runs on a GPU needs its time to leave it."""
         await self.api.delete(PODS, self._site.namespace, name, uid=uid, grace=max(1, round(grace)))
 
+    def delete_pod_later(self, name: str, uid: str, grace: float) -> None:
+        """The same, once the cluster answers again."""
+        self._ends.later(PODS, name, uid, max(1, round(grace)))
+
     # inside
 
     async def _open(self) -> None:
@@ -303,7 +310,7 @@ class KubernetesCluster(Backend):
                         f"{self._site.namespace}?"
                     ) from None
                 raise
-            self._code = code = Code(api, self._site)
+            self._code, self._ends = (code := Code(api, self._site)), Ends(api, self._site.namespace)
             self._api, self._watch, self._slots, self._starts = api, watch, slots, Starts(self, self._pods, self._site, code)
             self._warm = WarmKernels(self, self._starts, self._pods, self._start)
 

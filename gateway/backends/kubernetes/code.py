@@ -88,7 +88,9 @@ class Code:
 
     async def there(self) -> None:
         """Before each pod that mounts it, as somebody may have deleted it. Raises ``ApiError``."""
-        async with self._making:
+        if self._site.code in await self._names():
+            return
+        async with self._making:  # it is packed once, however many start
             if self._site.code not in await self._names():
                 zipped = b64encode(await asyncio.to_thread(archive)).decode()
                 try:

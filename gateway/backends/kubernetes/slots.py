@@ -40,12 +40,13 @@ _PRODUCT, _MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # labels 
 
 
 class Slots:
-    """Of one gateway. ``simulated``: devices are, so that none has to be reported. ``freed`` is called when a unit that others had is
+    """Of one gateway. ``simulated``: what the driver of simulated devices can do, of which none has to be reported; None: they are
+    real. ``freed`` is called when a unit that others had is
     to be had, ``taken`` with the units of a slot that others end: a node that is emptied, a pod of higher priority, somebody's hand."""
 
     def __init__(
-        self, api: KubeApi, pods: Pods, site: Site, profiles: Mapping[str, Profile], simulated: bool, freed: Callable[[], None],
-        taken: Callable[[tuple[str, ...]], None],
+        self, api: KubeApi, pods: Pods, site: Site, profiles: Mapping[str, Profile], simulated: Rung | None,
+        freed: Callable[[], None], taken: Callable[[tuple[str, ...]], None],
     ) -> None:  # fmt: skip
         self._freed, self._taken_back = freed, taken
         self._told: set[str] = set()  # uids of slots that others end, as the broker has been told
@@ -290,7 +291,7 @@ class Slots:
     async def _known(self, pod: Pod, units: tuple[str, ...]) -> list[str]:
         """What the slot says it got; where there is but one to get, at once."""
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
-        if self._simulated:
+        if self._simulated is not None:
             return list(units)
         if uid in self._devices:
             return self._devices[uid]
@@ -349,7 +350,8 @@ class Slots:
         memory = labels.get(_MEMORY, "")
         return Gpu(
             f"{name}/{resource}/{number}", name, (labels.get(_PRODUCT) or resource.rpartition("/")[2]).lower(),
-            int(memory) << 20 if memory.isdigit() else 0, self._simulated, Rung.ANYWHERE, "as the kernel's own supervisor says",
+            int(memory) << 20 if memory.isdigit() else 0, self._simulated is not None, self._simulated or Rung.ANYWHERE,
+            "as the kernel's own supervisor says",
         )  # fmt: skip
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:

@@ -151,13 +151,14 @@ class Starts:
         try:
             await self._cluster.delete_pod(name, uid, 1.0)
         except ElasticError as exc:
-            log.warning("the pod %s could not be deleted, and is when the gateway starts again: %s", name, exc)
+            log.warning("the pod %s could not be deleted, which is tried again: %s", name, exc)
+            self._cluster.delete_pod_later(name, uid, 1.0)
 
     async def forget_secret(self, name: str) -> None:
         try:
             await self._cluster.api.delete(SECRETS, self._site.namespace, name)
         except ElasticError as exc:
-            log.warning("the Secret %s could not be deleted, and is when the gateway starts again: %s", name, exc)
+            log.warning("the Secret %s could not be deleted, and is by the kernel's next start or the gateway's: %s", name, exc)
 
     async def _log(self, name: str) -> str:
         try:

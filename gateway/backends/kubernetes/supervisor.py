@@ -14,6 +14,7 @@ from ...protocol.errors import SupervisorLost
 from ...protocol.model import IDENTITY
 from ..base import LinkKeys, Supervisor
 from . import manifests, reasons
+from .errors import ApiUnavailable
 from .manifests import LINK_PORT
 from .reasons import Pod
 
@@ -103,8 +104,12 @@ class PodSupervisor(Supervisor):
         return ""
 
     async def end(self, grace: float) -> None:
-        """Raises ``ApiUnavailable`` where the cluster can't be asked: then the pod goes on, and so does its kernel."""
-        await self._cluster.delete_pod(self.place, self.uid, grace)
+        """Raises ``ApiUnavailable`` where the cluster can't be asked: then the pod is ended once it can."""
+        try:
+            await self._cluster.delete_pod(self.place, self.uid, grace)
+        except ApiUnavailable as exc:
+            self._cluster.delete_pod_later(self.place, self.uid, grace)
+            raise ApiUnavailable(f"{exc} The kernel's pod {self.place} is ended as soon as it answers.") from None
         await gone(lambda: not self.alive(), grace + END_SECONDS)
 
 

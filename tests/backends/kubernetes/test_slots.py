@@ -19,6 +19,7 @@ from gateway.backends.kubernetes.manifests import Site
 from gateway.backends.kubernetes.news import Pods
 from gateway.backends.kubernetes.profiles import profiles
 from gateway.backends.kubernetes.slots import UNITS, Slots
+from gateway.protocol.model import Rung
 
 GPU = "example.com/gpu"
 PROFILES = profiles({"gpu": {"image": "kernel", "gpu_resource": GPU, "gpus": 8}})
@@ -33,7 +34,7 @@ class World:
         self.gpus, self.foreign, self.freed = gpus, foreign, 0
         self.taken_back: list[tuple[str, ...]] = []
         self._numbers = itertools.count(1)
-        self.slots = Slots(self, self.pods, Site("gw", "kernels", "code"), PROFILES, True, self._freed, self.taken_back.append)  # type: ignore[arg-type]
+        self.slots = Slots(self, self.pods, Site("gw", "kernels", "code"), PROFILES, Rung.ANYWHERE, self._freed, self.taken_back.append)  # type: ignore[arg-type]
         node = {"metadata": {"name": "node"}, "status": {"allocatable": {GPU: str(gpus)}}, "spec": {}}
         self.slots._nodes = SimpleNamespace(cache={("", "node"): node})  # type: ignore[assignment]
         self.leases: dict[str, tuple[str, ...]] = {}
