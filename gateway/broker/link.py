@@ -16,7 +16,7 @@ from typing import Any
 import zmq
 
 from ..backends.base import Supervisor
-from ..protocol import wire
+from ..protocol import multipart, wire
 from ..protocol.errors import SupervisorLost, VersionError, WireError
 from ..protocol.model import KernelState
 from ..protocol.wire import Part
@@ -347,7 +347,7 @@ class KernelLink:
         if self._socket is None:
             return
         try:
-            self._socket.send_multipart(frames, zmq.NOBLOCK)
+            multipart.send(self._socket, frames, multipart.NOW)
         except zmq.Again:  # nobody is at the other end any more, and the monitor will say so: as if it had been lost on the way
             return
         self._read_soon()  # sending may have used up the descriptor's signal that something can be read
@@ -364,7 +364,7 @@ class KernelLink:
             return
         for _ in range(BATCH):
             try:
-                frames = socket.recv_multipart(zmq.NOBLOCK)
+                frames = multipart.take(socket)
             except zmq.Again:
                 return
             self._silent, self._unanswered = 0, False

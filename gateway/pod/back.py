@@ -12,6 +12,7 @@ from typing import Any, Callable
 import zmq
 
 from ..protocol.errors import WireError
+from ..protocol.multipart import send
 from ..protocol.wire import Part, Signer
 from .front import kernel_endpoint
 from .reactor import Reactor, drain
@@ -65,7 +66,7 @@ class Back:
             drain(socket, handle, most=1 << 30)
 
     def send(self, channel: str, envelope: list[Part], parts: list[Part]) -> None:
-        self._sockets[channel].send_multipart(self._signer.wrap(parts, envelope))
+        send(self._sockets[channel], self._signer.wrap(parts, envelope))
 
     def close(self) -> None:
         for socket in self._sockets.values():

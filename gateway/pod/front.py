@@ -13,6 +13,7 @@ import zmq
 
 from ..protocol.errors import WireError
 from ..protocol.model import Spec
+from ..protocol.multipart import send
 from ..protocol.wire import Part, Signer
 from .messages import Messages
 from .reactor import Reactor, drain
@@ -66,12 +67,12 @@ class Front:
 
     def answer(self, channel: str, envelope: list[Part], parts: list[Part]) -> None:
         """Send a reply (or an input request) to the client that ``envelope`` names."""
-        self._sockets[channel].send_multipart(self._signer.wrap(parts, envelope[1:]))
+        send(self._sockets[channel], self._signer.wrap(parts, envelope[1:]))
 
     def publish(self, parts: list[Part], topic: Part = b"", wrapped: Optional[list[bytes]] = None) -> None:
         """Send to all who subscribed; ``wrapped`` is the whole signed message, where it came so from the kernel."""
         if self._subscribers > 0:
-            self._sockets["iopub"].send_multipart(wrapped or self._signer.wrap(parts, [topic]))
+            send(self._sockets["iopub"], wrapped or self._signer.wrap(parts, [topic]))
 
     def close(self) -> None:
         for socket in self._sockets.values():

@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional
 
 import zmq
 
-from ..protocol import wire
+from ..protocol import multipart, wire
 from ..protocol.errors import BrokerUnavailable, ElasticError, SettingError, StaleOrderError, WireError
 from ..protocol.model import KernelState, Spec
 from ..protocol.websocket import check_request
@@ -236,7 +236,7 @@ class Link:
 
     def _send(self, address: bytes, frames: list[Part]) -> bool:
         try:
-            self._socket.send_multipart([address, *frames], zmq.NOBLOCK)
+            multipart.send(self._socket, [address, *frames], multipart.NOW)
             return True
         except zmq.ZMQError as exc:
             if exc.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):

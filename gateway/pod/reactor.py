@@ -14,6 +14,8 @@ from typing import Any, Callable, Optional
 
 import zmq
 
+from ..protocol.multipart import take
+
 log = logging.getLogger(__name__)
 
 
@@ -96,7 +98,7 @@ def drain(socket: zmq.Socket, handle: Callable[[list[bytes]], None], most: int =
     """Hand every multipart message that is there to ``handle``, ``most`` at a time so that no socket starves another."""
     for _ in range(most):
         try:
-            frames = socket.recv_multipart(zmq.NOBLOCK)
+            frames = take(socket)
         except zmq.Again:
             return
         try:

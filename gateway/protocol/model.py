@@ -6,7 +6,7 @@ Ages travel as durations in seconds (two machines need not agree on the time); m
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -64,7 +64,7 @@ class _Json:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Any:
-        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        known = cls.__dataclass_fields__  # type: ignore[attr-defined]
         return cls(**{k: v for k, v in data.items() if k in known})
 
 
@@ -157,6 +157,10 @@ class KernelState(_Json):
     connection: dict[str, Any] = field(default_factory=dict)  # of the plain ports, without the key
     lease: LeaseState = field(default_factory=LeaseState)
     simulated_bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Made several times for each cell, so no list in it is a copy: to be sent, and changed by nobody."""
+        return {**vars(self), "lease": dict(vars(self.lease))}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> KernelState:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..broker.link import KernelLink
     from .connection import ElasticWebsocketConnection
 
+NOTED = timedelta(seconds=1)  # between two notes of a kernel's last activity: one costs more than all else that a state brings
 UNKNOWN = "unknown"  # execution state of one that was found and hasn't answered yet
 
 
@@ -384,10 +385,12 @@ class ElasticKernelManager(ServerKernelManager):
             unsettled, self._unsettled = self._unsettled, set()
             for websocket in unsettled & self.websockets:
                 websocket.say(status("idle"))
-        self.last_activity = utcnow() - timedelta(seconds=state.idle_seconds)
+        active = utcnow() - timedelta(seconds=state.idle_seconds)
+        if abs(active - self.last_activity) > NOTED:
+            self.last_activity = active
+            self.parent.last_kernel_activity = max(self.parent.last_kernel_activity, active)
         now = time.monotonic()
         self._active_at, self._kept_until = now - state.idle_seconds, now + state.lease.hold_for
-        self.parent.last_kernel_activity = max(self.parent.last_kernel_activity, self.last_activity)
         if state.reason and not state.alive and not self.shutting_down:  # an end that was asked for needs no reason
             self.reason = state.reason
         if self.ends_at is not None and (self.working or self.kept):

@@ -178,7 +178,7 @@ def first_process() -> str:
 def test_as_the_first_process_it_reaps_orphans_and_tells_its_kernels_end_rightly() -> None:
     pod = Pod(prefix=["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"])
     assert pod.said == "ready\n", pod.last_words()
-    zombies = "[p for p in os.listdir('/proc') if p.isdigit() and open(f'/proc/{p}/stat').read().rpartition(')')[2].split()[0] == 'Z']"
+    zombies = "os.system('cat /proc/[0-9]*/stat 2>/dev/null | grep -q \") Z \"') == 0"  # cat: one that has just been reaped is none
 
     async def story() -> None:
         link = await dial(pod)
