@@ -188,7 +188,7 @@ def test_the_snapshot_has_the_shape_of_the_contract() -> None:
         assert first["since"].endswith("Z")
         assert first["idle_since"] is None
         assert {"kernel_id", "user", "phase", "gpus", "executing", "since", "idle_since", "ends_by", "parked_bytes"} <= set(first)
-        assert set(picture["queue"][0]) == {"kernel_id", "user", "notebook", "count", "position", "since", "quota"}
+        assert set(picture["queue"][0]) == {"kernel_id", "user", "notebook", "count", "node", "position", "since", "quota"}
         assert picture["queue"][0]["position"] == 1
 
     run(story)
