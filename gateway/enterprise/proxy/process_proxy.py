@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, ClassVar
 
 from enterprise_gateway.services.processproxies.processproxy import BaseProcessProxyABC
 
@@ -29,13 +29,14 @@ class ElasticProcessProxy(BaseProcessProxyABC):
     ``kernel_name`` (the kernelspec of the elastic gateway, ``elastic-python`` by default), and what every process proxy does
     (``authorized_users``, ``unauthorized_users``, ``port_range``)."""
 
+    _endings: ClassVar[dict[str, asyncio.Task[None]]] = {}  # under way, by kernel; a restart has a process proxy of its own
+
     def __init__(self, kernel_manager: Any, proxy_config: dict[str, Any]) -> None:
         super().__init__(kernel_manager, proxy_config)
         self.ip = self.kernel_manager.ip = "127.0.0.1"  # where its sockets are: here, whatever machine the kernel runs on
         self._name = str(proxy_config.get("kernel_name") or DEFAULT_KERNEL)
         self._bridge: Bridge | None = None
         self._status: int | None = None  # None: it lives
-        self._ending: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def launch_process(self, kernel_cmd: Any, **kwargs: Any) -> ElasticProcessProxy:
@@ -43,8 +44,8 @@ class ElasticProcessProxy(BaseProcessProxyABC):
         await super().launch_process(kernel_cmd, **kwargs)
         try:
             gateway = self._elsewhere()
-            if self.kernel_manager.restarting:  # never else: the id may be a client's own choice, and the kernel somebody else's
-                await gateway.end(self.kernel_id)
+            if self.kernel_id in self._endings:  # a restart: the one before has to leave its id
+                await asyncio.wait({self._endings[self.kernel_id]})
             await gateway.start(self.kernel_id, self._name, self._passed_on(kwargs["env"]))
             try:
                 await self._until_it_runs(gateway)
@@ -136,11 +137,13 @@ class ElasticProcessProxy(BaseProcessProxyABC):
         try:
             await self._elsewhere().interrupt(self.kernel_id)
         except Refused as exc:
-            self.log.warning("Kernel %s can't be interrupted: %s", self.kernel_id, exc)
+            if exc.status != 404:  # before each end comes an interrupt
+                self.log.warning("Kernel %s can't be interrupted: %s", self.kernel_id, exc)
 
     def _end(self) -> None:
-        if self._status is None and self._ending is None:
-            self._ending = self._begin(self._end_it())
+        if self._status is None and self.kernel_id not in self._endings:
+            ending = self._endings[self.kernel_id] = self._begin(self._end_it())
+            ending.add_done_callback(lambda _: self._endings.pop(self.kernel_id, None))
 
     async def _end_it(self) -> None:
         try:
@@ -152,7 +155,7 @@ class ElasticProcessProxy(BaseProcessProxyABC):
 
     def _gone(self) -> None:
         """The elastic gateway has it no more. Where we are ending it, it counts as ended once all of it has: its id is free then."""
-        if self._status is None and self._ending is None:
+        if self._status is None and self.kernel_id not in self._endings:
             self._status = 1
         self._close()
 
