@@ -20,8 +20,8 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 class Child:
     """One kernel process in a process group of its own. It dies with its parent, whatever the parent dies of."""
 
-    def __init__(self, argv: list[str], env: dict[str, str], cwd: str, log: Path) -> None:
-        """Raises ``OSError`` where the program or the folder isn't there."""
+    def __init__(self, argv: list[str], env: dict[str, str], cwd: str, log: Path, umask: int = -1) -> None:
+        """``umask``: of the process, -1 for its parent's. Raises ``OSError`` where the program or the folder isn't there."""
         try:
             die_with_parent = ctypes.CDLL(None).prctl
         except (OSError, AttributeError):  # not Linux: the kernel's own watch on its parent has to do
@@ -34,8 +34,9 @@ class Child:
         self._log = log
         with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600), "wb") as out:
             self._process = subprocess.Popen(
-                argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, preexec_fn=before_exec
-            )
+                argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, umask=umask,
+                preexec_fn=before_exec,
+            )  # fmt: skip
         self.pid = self._process.pid
         self.pidfd: Optional[int] = None  # where the system, or the container's filter of system calls, doesn't have them
         try:

@@ -23,8 +23,9 @@ _CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 class KernelProcess:
     """Where a kernel process comes from: its command, its environment and its connection file, anew for each start."""
 
-    def __init__(self, folder: Path, spec: Spec) -> None:
-        self._folder, self._spec = folder, spec
+    def __init__(self, folder: Path, spec: Spec, umask: int = -1) -> None:
+        """``umask``: of the kernel, for the files that its user makes; -1: ours."""
+        self._folder, self._spec, self._umask = folder, spec, umask
         self.child: Optional[Child] = None
         self.info: dict[str, Any] = {}  # where the kernel process listens
         self.starts = 0
@@ -43,7 +44,7 @@ class KernelProcess:
             "JPY_PARENT_PID": str(os.getpid()),
             "ELASTIC_SUPERVISOR": str(self._folder / "magic.sock"),
         }
-        self.child = Child(argv, env, self.folder_of_work, self._folder / "kernel.log")
+        self.child = Child(argv, env, self.folder_of_work, self._folder / "kernel.log", self._umask)
 
     def came_up(self) -> None:
         """It has answered, or never will."""

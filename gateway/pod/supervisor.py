@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     at = argv.index("--spec") if "--spec" in argv else len(argv)
     file = Path(argv[at + 1]) if at < len(argv) else None
     folder, report = Path(argv[1]), int(argv[2]) if at > 2 else None
-    os.umask(0o077)
+    umask = os.umask(0o077)  # for our files; those of the user are as whoever started us has them
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if os.getpid() == 1:  # which no signal ends that isn't handled
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
         else:
             folder, spec = _anew(folder / "run"), _read(file)
         # 1. the kernel boots while we import and bind
-        process = KernelProcess(folder, spec)
+        process = KernelProcess(folder, spec, umask)
         process.on_up = lambda: _close(report)
         process.start()
         # 2. only now what takes time

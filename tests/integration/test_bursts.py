@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 
@@ -50,6 +51,12 @@ def test_a_rank_that_stumbles_after_its_cell_is_through_costs_nothing(browser):
     cell = browser.run(distributed("import atexit, os\natexit.register(os._exit, 5)\nkept = RANK"))
     assert cell.status == "ok", cell
     assert browser.run("print(kept)").out == "0\n"
+
+
+def test_files_that_a_rank_makes_are_open_to_whom_the_gateway_lets_them_be(browser):
+    ours = os.umask(0o777)
+    os.umask(ours)
+    assert browser.run(distributed("import os\nprint(oct(os.umask(0o777)))", "-w 1 -e none")).out == f"{oct(ours)}\n"
 
 
 def test_results_of_several_ranks_come_as_lists(browser):

@@ -68,6 +68,15 @@ def test_a_kernel_inherits_the_environment_of_a_direct_caller(machine: Machine, 
         assert run(client, "import os; print(os.environ['CALLERS_OWN'])") == "yes"
 
 
+def test_files_that_a_kernel_makes_are_open_to_whom_its_caller_lets_them_be(machine: Machine) -> None:
+    before = os.umask(0o027)
+    try:
+        with kernel() as (_, client):
+            assert run(client, "import os; print(oct(os.umask(0o777)))") == "0o27"
+    finally:
+        os.umask(before)
+
+
 def test_the_broker_is_one_for_all_and_its_socket_is_private(machine: Machine) -> None:
     with kernel() as (_, one):
         run(one, GPU_CELL)

@@ -29,8 +29,9 @@ MOST_LOSSES = 3  # of workers, without a commit in between
 
 
 class Agent:
-    def __init__(self, folder: Path, plan: Plan) -> None:
-        self._folder, self._plan = folder, plan
+    def __init__(self, folder: Path, plan: Plan, umask: int) -> None:
+        """``umask``: of its ranks, for the files that their user makes."""
+        self._folder, self._plan, self._umask = folder, plan, umask
         self._journal = Journal(folder / burst.JOURNAL, plan.journal_bytes)
         self._selector = selectors.DefaultSelector()
         self._possession = Possession(plan.lock_dir, plan.who)
@@ -83,7 +84,7 @@ class Agent:
 
     def _group(self, size: Size) -> Group:
         self._groups += 1
-        group = Group(self._folder, self._groups, size, self._plan, self._selector, self._journal, self._heard)
+        group = Group(self._folder, self._groups, size, self._plan, self._selector, self._journal, self._heard, self._umask)
         group.turn(time.monotonic())
         return group
 
@@ -261,10 +262,10 @@ class Agent:
 
 def main(argv: list[str]) -> int:
     folder = Path(argv[1])
-    os.umask(0o077)
+    umask = os.umask(0o077)
     plan: Plan = Plan.from_json(burst.read_json(folder / burst.PLAN))
 
-    agent = Agent(folder, plan)
+    agent = Agent(folder, plan, umask)
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: agent.cancel("It was cancelled."))
     agent.run()

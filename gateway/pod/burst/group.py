@@ -34,11 +34,12 @@ class Group:
 
     def __init__(
         self, folder: Path, number: int, size: Size, plan: Plan, selector: selectors.BaseSelector, journal: Journal,
-        heard: Callable[[Group, Rank, dict[str, Any]], None],
+        heard: Callable[[Group, Rank, dict[str, Any]], None], umask: int,
     ) -> None:  # fmt: skip
         self.size = size
         self.failed: Optional[tuple[int, dict[str, Any]]] = None  # rank and words of the first whose cell has failed
         self._folder, self._number, self._plan, self._journal, self._heard = folder, number, plan, journal, heard
+        self._umask = umask
         self._due = [Process.from_json(raw) for raw in size.processes]
         self.world = sum(process.ranks for process in self._due)
         self._socket = folder / burst.socket_name(number)
@@ -152,7 +153,7 @@ class Group:
             env = {**self._plan.env, **process.env, **seen, burst.SOCKET_VARIABLE: str(self._socket)}
             log = self._folder / f"process.{self._number}.{len(self._children)}.log"
             try:
-                child = Child(process.argv, env, self._plan.cwd, log)
+                child = Child(process.argv, env, self._plan.cwd, log, self._umask)
             except OSError as exc:
                 self._due, self._unstartable = [], f"{process.argv[0]} can't be started: {exc.strerror or exc}."
                 return
