@@ -188,6 +188,11 @@ class ElasticKernelManager(ServerKernelManager):
             return
         await self.link.call("signal", signum=ending.SIGINT)
 
+    async def reach(self) -> None:
+        """Raises ``SupervisorLost`` where a kernel process runs that nothing can be asked of: it stays as it is."""
+        if self.has_kernel and not self.pending:
+            await self.signal_kernel(0)
+
     async def signal_kernel(self, signum: int) -> None:
         if self.link is None:
             raise SupervisorLost("There is no kernel process to signal: restart the kernel.")

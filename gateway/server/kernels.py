@@ -274,6 +274,8 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
     async def restart_kernel(self, kernel_id: str, now: bool = False) -> None:  # type: ignore[override]
         """Returns when the new process answers, or raises why it does not."""
         self._check_kernel_id(kernel_id)
+        await self._kernels[kernel_id].reach()
+        self._check_kernel_id(kernel_id)
         kernel = self._kernels[kernel_id]
         if kernel.pending:
             raise ElasticError("The kernel is being started or restarted already; wait until it is done.", reason="pending")

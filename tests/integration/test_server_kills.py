@@ -131,6 +131,30 @@ def test_a_kernel_whose_end_had_only_been_noted_is_ended_by_the_next_gateway(own
         end(gateway)
 
 
+def test_a_restart_that_a_silent_kernel_does_not_hear_leaves_it_and_its_cell_as_they_are(own_machine):
+    gateway = Gateway(own_machine)
+    kernel = gateway.kernel()
+    browser = kernel.open()
+    browser.run("v = 1")
+    go = own_machine.root / "go"
+    cell = browser.begin(f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\nprint(v)")
+    browser.wait(lambda m: m["parent"] == cell and m["type"] == "execute_input")
+    [supervisor] = own_machine.supervisors()
+    os.kill(supervisor["pid"], signal.SIGSTOP)
+    try:
+        assert kernel.call("POST", "/restart").json()["reason"] == "supervisor_lost"
+        assert kernel.state == "busy"
+    finally:
+        os.kill(supervisor["pid"], signal.SIGCONT)
+    try:
+        go.touch()
+        assert browser.finish(cell).out == "1\n"
+        assert browser.run("print(v + 1)").out == "2\n"
+        until(lambda: kernel.call("POST", "/restart").status_code == 200)
+    finally:
+        end(gateway)
+
+
 def test_a_kernel_that_is_silent_is_interrupted_in_vain_at_once_and_well_when_it_answers_again(own_machine):
     gateway = Gateway(own_machine)
     kernel = gateway.kernel()
