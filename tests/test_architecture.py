@@ -19,7 +19,7 @@ import gateway
 from gateway.protocol import errors
 
 ROOT = Path(__file__).parents[1]
-SOURCES = sorted((ROOT / "gateway").rglob("*.py"))
+SOURCES = sorted(file for file in (ROOT / "gateway").rglob("*.py") if "node_modules" not in file.parts)
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 ELSEWHERE = {"gateway.enterprise.proxy.process_proxy"}  # imported by Enterprise Gateway in its own environment: tests/enterprise does that
 NAMES = [

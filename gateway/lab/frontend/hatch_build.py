@@ -53,8 +53,7 @@ def build(frontend: Path, built: Path) -> str:
     if node is None or npm is None:
         return f"{'npm' if node else 'node'} was not found."
     try:
-        if not esbuild_is_there(frontend):
-            run(npm, "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", cwd=frontend)
+        install(npm, frontend)
         run(node, "build.mjs", cwd=frontend)
     except (OSError, subprocess.SubprocessError) as exc:
         return f"building it failed ({exc})."
@@ -68,6 +67,12 @@ def fingerprint(frontend: Path) -> str:
     for file in sorted(file for pattern in SOURCES for file in frontend.glob(pattern) if file.is_file()):
         found.update(f"{file.relative_to(frontend)}\n{file.stat().st_size}\n".encode() + file.read_bytes())
     return found.hexdigest()
+
+
+def install(npm: str, frontend: Path) -> None:
+    """What ``build.mjs`` needs: esbuild, in the version that is pinned."""
+    if not esbuild_is_there(frontend):
+        run(npm, "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", cwd=frontend)
 
 
 def esbuild_is_there(frontend: Path) -> bool:
