@@ -14,7 +14,7 @@ import { Gateway } from './gateway';
 import { Mine } from './mine';
 import { Notices } from './notices';
 import { icon, Panel } from './panel';
-import { StatusItem } from './status';
+import { StatusInToolbar, StatusItem } from './status';
 import { cycle, TagsInToolbar } from './tags';
 
 const OPTION = 'elasticGateway';
@@ -46,9 +46,11 @@ const plugin: JupyterFrontEndPlugin<void> = {
     restorer?.add(panel, panel.id);
     app.commands.addCommand(SHOW, { label: 'Show GPUs', icon, execute: () => app.shell.activateById(panel.id) });
     palette?.addItem({ command: SHOW, category: 'GPU' });
+    const item = () => new StatusItem(gateway, current, () => void app.commands.execute(SHOW));
     if (statusBar) {
-      const item = new StatusItem(gateway, current, () => void app.commands.execute(SHOW));
-      statusBar.registerStatusItem(plugin.id, { item, align: 'left', rank: 10 });
+      statusBar.registerStatusItem(plugin.id, { item: item(), align: 'left', rank: 10 });
+    } else {
+      app.docRegistry.addWidgetExtension('Notebook', new StatusInToolbar(item));
     }
     if (notebooks) {
       app.docRegistry.addWidgetExtension('Notebook', new TagsInToolbar(gateway));

@@ -1,6 +1,9 @@
 /** The status item: what the kernel in front has of a GPU. A click opens the panel. */
 
+import { DocumentRegistry } from '@jupyterlab/docregistry';
+import { INotebookModel, NotebookPanel } from '@jupyterlab/notebook';
 import { ReactWidget } from '@jupyterlab/ui-components';
+import { DisposableDelegate, IDisposable } from '@lumino/disposable';
 import * as React from 'react';
 import { Current } from './current';
 import { Gateway } from './gateway';
@@ -17,8 +20,8 @@ export class StatusItem extends ReactWidget {
   ) {
     super();
     this.addClass('jp-ElasticStatus');
-    gateway.changed.connect(() => this.update());
-    current.changed.connect(() => this.update());
+    gateway.changed.connect(this.look, this);
+    current.changed.connect(this.look, this);
   }
 
   /** Null: there is nothing to say of this kernel. */
@@ -36,7 +39,13 @@ export class StatusItem extends ReactWidget {
 
   override dispose(): void {
     window.clearTimeout(this.timer);
+    this.gateway.changed.disconnect(this.look, this);
+    this.current.changed.disconnect(this.look, this);
     super.dispose();
+  }
+
+  private look(): void {
+    this.update();
   }
 
   protected override render(): React.JSX.Element | null {
@@ -67,5 +76,16 @@ export class StatusItem extends ReactWidget {
         </span>
       </>
     );
+  }
+}
+
+/** Puts the item into each notebook's toolbar, for a front end without a status bar: Notebook 7. */
+export class StatusInToolbar implements DocumentRegistry.IWidgetExtension<NotebookPanel, INotebookModel> {
+  constructor(private readonly make: () => StatusItem) {}
+
+  createNew(panel: NotebookPanel): IDisposable {
+    const item = this.make();
+    panel.toolbar.addItem('elasticStatus', item);
+    return new DisposableDelegate(() => item.dispose());
   }
 }
