@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.lab import COMMON, JupyterLab, answers, start
+from tests.browser.lab import COMMON, JupyterLab, JupyterNotebook, answers, start
 from tests.browser.pages import SECONDS, Notebook, browser, chromium, visit  # noqa: F401 - fixtures
 from tests.lab.conftest import free_port
 
@@ -84,3 +84,13 @@ def notebook(servers: Servers, visit: Callable[..., Notebook], request: pytest.F
         return visit(servers.lab.new(f"{request.node.name}-{len(made)}", cells))
 
     return make
+
+
+@pytest.fixture(scope="module")
+def classic(servers) -> Iterator[JupyterNotebook]:
+    pytest.importorskip("notebook", minversion="7", reason="Notebook 7 is not installed; `pip install notebook` brings it")
+    root = Path(tempfile.mkdtemp(prefix="eg-b-", dir="/tmp"))
+    found = JupyterNotebook(root, f"http://127.0.0.1:{servers.gateway_port}")
+    yield found
+    found.end()
+    shutil.rmtree(root)

@@ -2,25 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from tests.browser.lab import JupyterNotebook
-
-
-@pytest.fixture(scope="module")
-def classic(servers) -> Iterator[JupyterNotebook]:
-    pytest.importorskip("notebook", minversion="7", reason="Notebook 7 is not installed; `pip install notebook` brings it")
-    root = Path(tempfile.mkdtemp(prefix="eg-b-", dir="/tmp"))
-    found = JupyterNotebook(root, f"http://127.0.0.1:{servers.gateway_port}")
-    yield found
-    found.end()
-    shutil.rmtree(root)
-
 
 def test_notebook_seven_runs_cells_on_a_gpu_and_comes_back_after_a_killed_gateway(servers, classic, visit):
     cells = (

@@ -152,6 +152,13 @@ def test_cells_are_tagged_by_a_click_and_show_it(servers, notebook, request):
     assert [cell["metadata"].get("tags") for cell in json.loads(file.read_text())["cells"]][:2] == [None, ["gpu"]]
 
 
+def test_notebook_seven_has_the_status_in_its_toolbar_and_the_panel_beside(classic, visit):
+    sheet = visit(classic.new("face", ["%%gpu\n1"]))
+    sheet.run_all()
+    sheet.page.locator(".jp-Toolbar").get_by_text(re.compile("^GPU idle")).wait_for()
+    line(sheet, "Your kernels", "face.ipynb").get_by_role("button", name="Release").wait_for()
+
+
 @pytest.fixture
 def lab_alone(tmp_path) -> Iterator:
     """``lab_alone("lines of its configuration")``: a JupyterLab with no gateway before it."""

@@ -34,6 +34,11 @@ test('who works on a GPU hears that somebody waits for one of the same node', ()
   assert.equal(notice(busy, site({ queue: [{ ...other, node: 'n2' }] }), NOW), null);
 });
 
+test('one lease is spoken of once, however many come to wait for it', () => {
+  const [one, two] = [other, { ...other, kernel_id: 'k3' }].map(each => notice(busy, site({ queue: [each] }), NOW)?.key);
+  assert.equal(one, two);
+});
+
 test('who holds a GPU by a wish of their own is left in peace', () => {
   assert.equal(notice({ ...busy, hold_until: at(60) }, site({ queue: [other] }), NOW), null);
 });

@@ -5,6 +5,7 @@ import { ISignal, Signal } from '@lumino/signaling';
 import { Gateway } from './gateway';
 import { Burst, Usage } from './model';
 import { own } from './picture';
+import { total } from './usage';
 
 const SOON = 300; // milliseconds in which what happens at once is asked for once
 const USAGE_EVERY = 30_000; // milliseconds between two looks at usage, however often a lease ends
@@ -14,6 +15,8 @@ type Rows = { rows: (Usage & { user: string })[] };
 export class Mine {
   kernels: ReadonlySet<string> = new Set();
   usage: Usage | null = null;
+  /** When that was counted, in milliseconds since 1970 on the gateway's clock. */
+  usageAt = 0;
   bursts: readonly Burst[] = [];
   /** While nobody sees the panel nothing is asked. */
   watched = false;
@@ -83,19 +86,11 @@ export class Mine {
     try {
       const { rows } = await this.gateway.ask<Rows>('GET', `api/gpu/usage?by=user&since=${encodeURIComponent(midnight)}`);
       const users = this.users();
+      this.usageAt = this.gateway.now();
       this.usage = total(rows.filter(row => users.has(row.user)));
     } catch {
       this.usage = null; // a site that keeps none
     }
     this._changed.emit();
   }
-}
-
-export function total(rows: readonly Usage[]): Usage {
-  const sum = (name: keyof Usage) => rows.reduce((seconds, row) => seconds + row[name], 0);
-  return {
-    gpu_seconds_held: sum('gpu_seconds_held'),
-    gpu_seconds_executed: sum('gpu_seconds_executed'),
-    gpu_seconds_saved: sum('gpu_seconds_saved')
-  };
 }

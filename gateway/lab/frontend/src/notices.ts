@@ -8,13 +8,9 @@ import { Notice, notice, upcoming } from './noticing';
 import { HOLD_SECONDS } from './rows';
 import { called, span } from './words';
 
-interface Told {
-  id: string;
-  key: string;
-}
-
 export class Notices {
-  private readonly told = new Map<string, Told>(); // by kernel: the newest
+  private readonly said = new Set<string>(); // keys
+  private readonly shown = new Map<string, string>(); // by kernel: the notice that is on the screen
   private readonly warned = new Map<string, string>(); // by kernel: the warning that it will be ended
   private timer = 0;
 
@@ -48,14 +44,14 @@ export class Notices {
   }
 
   private say(what: Notice): void {
-    if (this.told.get(what.kernel)?.key === what.key) {
+    if (this.said.has(what.key)) {
       return;
     }
+    this.said.add(what.key);
     this.withdraw(what.kernel);
     const release = { label: 'Release now', callback: () => this.post(what.kernel, 'release') };
     const actions = [this.keep(what.kernel, 'Keep for 30 min'), ...(what.idle ? [release] : [])];
-    const id = Notification.info(what.text, { autoClose: Math.max(5000, what.left), actions });
-    this.told.set(what.kernel, { id, key: what.key });
+    this.shown.set(what.kernel, Notification.info(what.text, { autoClose: Math.max(5000, what.left), actions }));
   }
 
   private culling(news: KernelNews): void {
@@ -79,10 +75,10 @@ export class Notices {
   }
 
   private withdraw(kernel: string): void {
-    const told = this.told.get(kernel);
-    if (told) {
-      Notification.dismiss(told.id);
-      this.told.delete(kernel);
+    const id = this.shown.get(kernel);
+    if (id) {
+      Notification.dismiss(id);
+      this.shown.delete(kernel);
     }
   }
 

@@ -9,7 +9,7 @@ const SHOWN = 12_000; // milliseconds that a notice without a moment stays
 
 export interface Notice {
   kernel: string;
-  /** What it is about: one notice for each idle time, and for each lease that somebody waits for. */
+  /** What it is about: said once for each idle time, and once for each lease however many wait for it. */
   key: string;
   text: string;
   /** Milliseconds until it is out of date. */
@@ -42,7 +42,7 @@ function idleNotice(lease: Lease, now: number): Notice | null {
   }
   const when = span(left / 1000);
   const text = `${called(lease)} is idle: its GPU is released in ${when}.${parks(lease)}`;
-  return { kernel: lease.kernel_id, key: `idle ${lease.idle_since}`, text, left, idle: true };
+  return { kernel: lease.kernel_id, key: `idle ${lease.kernel_id} ${lease.idle_since}`, text, left, idle: true };
 }
 
 function wantedNotice(lease: Lease, picture: Picture, now: number): Notice | null {
@@ -55,7 +55,7 @@ function wantedNotice(lease: Lease, picture: Picture, now: number): Notice | nul
   }
   const who = first.user && first.user !== lease.user ? first.user : called(first);
   const text = `${who} waits: ${called(lease)} may lose its GPU when its cells have run.${parks(lease)}`;
-  return { kernel: lease.kernel_id, key: `wanted ${lease.gpus.join()} ${first.kernel_id}`, text, left: SHOWN, idle: false };
+  return { kernel: lease.kernel_id, key: `wanted ${lease.kernel_id} ${lease.gpus.join()} ${lease.since}`, text, left: SHOWN, idle: false };
 }
 
 function parks(lease: Lease): string {

@@ -13,6 +13,7 @@ import { own } from './picture';
 import { Deeds, OwnLease, SiteGpu, Waiting } from './rows';
 import { shown } from './phase';
 import { Gpu } from './model';
+import { untilNow } from './usage';
 import { span } from './words';
 
 export const icon = new LabIcon({ name: 'jupyter-elastic-gateway:gpu', svgstr: svg });
@@ -65,7 +66,8 @@ export class Panel extends ReactWidget {
     const now = this.gateway.now();
     const leases = own(picture, this.mine.kernels);
     const ids = new Set(leases.map(lease => lease.kernel_id));
-    const ticks = picture.queue.length > 0 || leases.some(lease => shown(lease, undefined, now).ticks);
+    const usage = this.mine.usage && untilNow(this.mine.usage, this.mine.usageAt, leases, now);
+    const ticks = picture.queue.length > 0 || leases.some(lease => lease.gpus.length > 0 || shown(lease, undefined, now).ticks);
     window.clearTimeout(this.timer);
     if (ticks && this.isVisible) {
       this.timer = window.setTimeout(() => this.update(), 1000);
@@ -110,12 +112,12 @@ export class Panel extends ReactWidget {
             ))}
           </Section>
         )}
-        {this.mine.usage && (
+        {usage && (
           <Section title="Your GPU time today" empty="">
             <li className="jp-ElasticUsage">
-              <Figure name="held" seconds={this.mine.usage.gpu_seconds_held} title="From getting a GPU to giving it back" />
-              <Figure name="executed" seconds={this.mine.usage.gpu_seconds_executed} title="While something ran on it" />
-              <Figure name="saved" seconds={this.mine.usage.gpu_seconds_saved} title="For which others could have it, though your kernels lived on" />
+              <Figure name="held" seconds={usage.gpu_seconds_held} title="From getting a GPU to giving it back" />
+              <Figure name="executed" seconds={usage.gpu_seconds_executed} title="While something ran on it" />
+              <Figure name="saved" seconds={usage.gpu_seconds_saved} title="For which others could have it, though your kernels lived on" />
             </li>
           </Section>
         )}

@@ -10,6 +10,7 @@ import { Gateway } from './gateway';
 import { Need, need, NEEDS, next, tagged } from './tagging';
 
 const WORDS: Record<Need, string> = { auto: 'GPU: auto', gpu: 'GPU: yes', cpu: 'GPU: no' };
+const SOON = 200; // milliseconds
 const TITLE = 'Whether the chosen cells need a GPU (cell tags gpu and cpu). Auto: the gateway tells from the code.';
 
 /** Puts the choice into each notebook's toolbar. */
@@ -24,6 +25,8 @@ export class TagsInToolbar implements DocumentRegistry.IWidgetExtension<Notebook
 }
 
 class Choice extends ReactWidget {
+  private timer = 0;
+
   constructor(
     private readonly panel: NotebookPanel,
     private readonly gateway: Gateway
@@ -33,15 +36,16 @@ class Choice extends ReactWidget {
     const { content } = panel;
     content.activeCellChanged.connect(this.look, this);
     content.selectionChanged.connect(this.look, this);
-    content.modelContentChanged.connect(this.look, this);
+    content.modelContentChanged.connect(this.lookSoon, this);
     panel.sessionContext.kernelChanged.connect(this.look, this);
-    gateway.changed.connect(this.look, this);
+    gateway.changed.connect(this.heard, this);
     this.hide();
     void panel.context.ready.then(() => this.look());
   }
 
   override dispose(): void {
-    this.gateway.changed.disconnect(this.look, this);
+    window.clearTimeout(this.timer);
+    this.gateway.changed.disconnect(this.heard, this);
     super.dispose();
   }
 
@@ -68,14 +72,30 @@ class Choice extends ReactWidget {
     );
   }
 
+  /** Whether the kernel is one that leases GPUs may have become known. */
+  private heard(): void {
+    if (this.isHidden === this.leases()) {
+      this.look();
+    }
+  }
+
+  /** Typing is no reason to look at all cells each time. */
+  private lookSoon(): void {
+    window.clearTimeout(this.timer);
+    this.timer = window.setTimeout(() => this.look(), SOON);
+  }
+
   private look(): void {
     if (this.isDisposed || this.panel.isDisposed) {
       return;
     }
-    const kernel = this.panel.sessionContext.session?.kernel?.id ?? '';
-    this.setHidden(!this.gateway.picture.leases.has(kernel));
+    this.setHidden(!this.leases());
     this.panel.content.widgets.forEach(mark);
     this.update();
+  }
+
+  private leases(): boolean {
+    return this.gateway.picture.leases.has(this.panel.sessionContext.session?.kernel?.id ?? '');
   }
 }
 
