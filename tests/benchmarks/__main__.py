@@ -18,6 +18,7 @@ from typing import Any
 from . import stalls as stalls_extension
 from .capture import capture
 from .month import month
+from .pages import pages
 from .pods import pods
 from .rig import Bare, Browser, Gated, Gateway, Lab, run_plain
 
@@ -254,7 +255,7 @@ async def two_users(minutes: float = 1.0) -> dict[str, float]:
 
 
 BENCHMARKS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (round_trip, flood, payloads, lease, supervisor, many, two_users, capture, month)
+    f.__name__: f for f in (round_trip, flood, payloads, lease, supervisor, many, two_users, pages, capture, month)
 }
 ON_A_CLUSTER: dict[str, Callable[..., Any]] = {"pods": pods}
 
