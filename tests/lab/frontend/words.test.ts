@@ -18,4 +18,6 @@ test('names', () => {
   assert.equal(called(lease({ notebook: '', kernel_id: '0123456789ab' })), 'kernel 01234567');
   assert.equal(short('GPU-SIM-0'), 'SIM-0');
   assert.equal(short('GPU-5fe1a7c2-1111-2222-3333-444455556666'), '5fe1a7c2');
+  assert.equal(short('MIG-5fe1a7c2-1111-2222-3333-444455556666'), 'MIG-5fe1a7c2');
+  assert.equal(short('a-node-with-a-long-name/0'), 'a-node-with-a-long-name/0');
 });

@@ -66,6 +66,7 @@ export class Panel extends ReactWidget {
     const now = this.gateway.now();
     const leases = own(picture, this.mine.kernels);
     const ids = new Set(leases.map(lease => lease.kernel_id));
+    const held = new Set([...picture.leases.values()].flatMap(lease => lease.gpus));
     const usage = this.mine.usage && untilNow(this.mine.usage, this.mine.usageAt, leases, now);
     const ticks = picture.queue.length > 0 || leases.some(lease => lease.gpus.length > 0 || shown(lease, undefined, now).ticks);
     window.clearTimeout(this.timer);
@@ -94,10 +95,10 @@ export class Panel extends ReactWidget {
             />
           ))}
         </Section>
-        <Section title="GPUs" aside={`${picture.gpus.length - free(picture.gpus, this.held())} of ${picture.gpus.length} in use`} empty="There are none.">
+        <Section title="GPUs" aside={`${picture.gpus.filter(gpu => held.has(gpu.uuid)).length} of ${picture.gpus.length} in use`} empty="There are none.">
           {byNode(picture.gpus).map(([node, gpus]) => {
             const rows = gpus.map(gpu => <SiteGpu key={gpu.uuid} gpu={gpu} picture={picture} mine={ids} now={now} />);
-            return node === '' ? rows : <Node key={node} name={node} free={free(gpus, this.held())} of={gpus.length} rows={rows} />;
+            return node === '' ? rows : <Node key={node} name={node} free={free(gpus, held)} of={gpus.length} rows={rows} />;
           })}
         </Section>
         <Section title="Queue" empty="Nobody waits.">
@@ -123,10 +124,6 @@ export class Panel extends ReactWidget {
         )}
       </>
     );
-  }
-
-  private held(): Set<string> {
-    return new Set([...this.gateway.picture.leases.values()].flatMap(lease => lease.gpus));
   }
 }
 

@@ -42,8 +42,8 @@ export function called(lease: { notebook: string; kernel_id: string }): string {
   return lease.notebook.split('/').pop() || `kernel ${lease.kernel_id.slice(0, 8)}`;
 }
 
-/** A GPU's UUID, short. */
+/** A GPU's UUID, short; any other name of one as it is. */
 export function short(uuid: string): string {
   const bare = uuid.replace(/^GPU-/, '');
-  return bare.length > 14 ? bare.slice(0, 8) : bare;
+  return /^((?:MIG-)?[0-9a-f]{8})-[0-9a-f]{4}-/i.exec(bare)?.[1] ?? bare;
 }
