@@ -79,7 +79,7 @@ def test_a_kernel_that_dies_says_so_in_its_cell_and_comes_back(notebook):
     sheet.run_all()
     sheet.until(0, "exit code 3")
     sheet.page.get_by_text("It will restart automatically").wait_for()
-    sheet.page.get_by_role("button", name="Ok").click()
+    sheet.page.get_by_role("button", name="Ok", exact=True).click()
     sheet.until_status("idle")
     sheet.run_cell("print('back')")
     assert (sheet.text(1), sheet.text(2)) == ("", "back")
