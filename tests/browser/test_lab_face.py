@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.lab import JupyterLab
-from tests.browser.pages import chromium
+from tests.browser.pages import SECONDS, chromium
 
 FRONTEND = Path(__file__).parents[2] / "gateway" / "lab" / "labextension" / "package.json"
 
@@ -84,6 +84,7 @@ def line(sheet, section: str, name: str):
     return panel(sheet, section).get_by_role("listitem").filter(has_text=name).first
 
 
+@pytest.mark.case("G03")
 @pytest.mark.timeout(300)
 def test_the_panel_shows_two_users_the_site_and_lets_each_act_on_their_own(notebook, other_lab, visit, request):
     ann = notebook("%%gpu\n%gpu simulate 1GB\ninput('go on?')")
@@ -155,7 +156,7 @@ def test_cells_are_tagged_by_a_click_and_show_it(servers, notebook, request):
 def test_notebook_seven_has_the_status_in_its_toolbar_and_the_panel_beside(classic, visit):
     sheet = visit(classic.new("face", ["%%gpu\n1"]))
     sheet.run_all()
-    sheet.page.locator(".jp-Toolbar").get_by_text(re.compile("^GPU idle")).wait_for()
+    sheet.page.locator(".jp-Toolbar .jp-ElasticStatus-button").get_by_text(re.compile("^GPU idle")).wait_for()
     line(sheet, "Your kernels", "face.ipynb").get_by_role("button", name="Release").wait_for()
 
 
@@ -192,6 +193,7 @@ def test_with_the_gateway_inside_labs_own_server_it_works_alike(lab_alone, visit
 @pytest.mark.timeout(240)
 def test_a_lab_without_a_gateway_shows_nothing_and_asks_nothing(lab_alone, browser):
     page = browser.new_page()
+    page.set_default_timeout(SECONDS * 1000)
     asked, errors = [], []
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)

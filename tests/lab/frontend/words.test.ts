@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { called, clock, memory, short, size, span } from '../../../gateway/lab/frontend/src/words';
+import { called, clock, memory, short, size, skew, span } from '../../../gateway/lab/frontend/src/words';
 import { lease } from './things';
 
 test('times', () => {
@@ -20,4 +20,12 @@ test('names', () => {
   assert.equal(short('GPU-5fe1a7c2-1111-2222-3333-444455556666'), '5fe1a7c2');
   assert.equal(short('MIG-5fe1a7c2-1111-2222-3333-444455556666'), 'MIG-5fe1a7c2');
   assert.equal(short('a-node-with-a-long-name/0'), 'a-node-with-a-long-name/0');
+});
+
+test('a slow answer is no wrong clock, a wrong clock is put right', () => {
+  assert.equal(skew(10_000, 10_400, 10_600), 0);
+  assert.equal(skew(10_000, 10_000, 15_000), 0);
+  assert.equal(skew(60_000, 10_000, 10_100), 49_900);
+  assert.equal(skew(10_000, 60_000, 60_100), -49_000);
+  assert.equal(skew(NaN, 0, 0), 0);
 });

@@ -6,11 +6,11 @@ import { ISignal, Signal } from '@lumino/signaling';
 import { KernelNews, NOTHING, Picture } from './model';
 import { after } from './picture';
 import { Reader } from './sse';
+import { skew } from './words';
 
 const FIRST_RETRY = 1000; // milliseconds, doubled up to
 const LAST_RETRY = 30_000;
 const HIDDEN_FOR = 60_000; // after so long out of sight the stream is closed, until somebody looks again
-const CLOCK_ERROR = 2000; // a difference between the two clocks below this is the header's own grain
 
 export type Health = 'unknown' | 'here' | 'away' | 'absent';
 
@@ -93,6 +93,7 @@ export class Gateway {
   }
 
   private async read(signal: AbortSignal): Promise<void> {
+    const asked = Date.now();
     const response = await this.fetch('api/gpu/events', { signal, headers: { Accept: 'text/event-stream' } });
     if (response.status === 404 || response.status === 403) {
       this.set('absent');
@@ -101,8 +102,7 @@ export class Gateway {
     if (!response.ok || !response.body) {
       return;
     }
-    const ahead = Date.parse(response.headers.get('Date') ?? '') - Date.now();
-    this.skew = Math.abs(ahead) > CLOCK_ERROR ? ahead : 0;
+    this.skew = skew(Date.parse(response.headers.get('Date') ?? ''), asked, Date.now());
     const events = new Reader();
     const stream = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let piece = await stream.read(); !piece.done; piece = await stream.read()) {

@@ -1,4 +1,4 @@
-/** Numbers as people read them. Pure. */
+/** Numbers as people read them, and clocks. Pure. */
 
 /** Seconds as `0:07`, `12:30`, `1:02:03`; never negative. */
 export function clock(seconds: number): string {
@@ -19,6 +19,15 @@ export function span(seconds: number): string {
     return `${minutes} min`;
   }
   return minutes % 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${minutes / 60} h`;
+}
+
+/**
+ * Milliseconds that another clock is surely ahead of this one (less than 0: behind). It `said` a moment, in whole seconds, at some time
+ * between `asked` and `heard` on this one; 0 where both may agree.
+ */
+export function skew(said: number, asked: number, heard: number): number {
+  const [least, most] = [said - heard, said + 1000 - asked];
+  return least > 0 ? least : most < 0 ? most : 0;
 }
 
 /** Bytes as `1.2 GB`. */
