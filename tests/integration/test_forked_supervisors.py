@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,17 +69,26 @@ def folder(tmp_path: Path, **changes: Any) -> str:
     return str(folder)
 
 
+def descriptors(pid: int) -> set[str]:
+    """What its descriptors lead to. Sockets come and go, while ZMQ tries to reach the kernel."""
+    found = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.add(os.readlink(link))
+    return found
+
+
 def seen(pid: int) -> dict[str, Any]:
     """A process as others see it."""
     proc = Path(f"/proc/{pid}")
     status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
     kept = ("Name", "Umask", "Threads", "SigBlk", "SigIgn", "SigCgt", "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp")
-    links = (os.readlink(link) for link in (proc / "fd").iterdir())
+    files = (link.partition(":")[0] if ":[" in link else Path(link).name for link in descriptors(pid) if not link.startswith("socket:"))
     return {
         **{name: status[name].strip() for name in kept}, "session": os.getsid(pid) == pid, "group": os.getpgid(pid) == pid,
         "cwd": os.readlink(proc / "cwd"), "exe": os.readlink(proc / "exe"), "oom": (proc / "oom_score_adj").read_text(),
         "limits": (proc / "limits").read_text(), "nice": os.getpriority(os.PRIO_PROCESS, pid),
-        "descriptors": sorted(link.partition(":")[0] if ":[" in link else Path(link).name for link in links),
+        "files": sorted(files),
     }  # fmt: skip
 
 
@@ -112,6 +122,9 @@ def test_it_looks_to_others_like_one_that_was_started_anew(nursery: Nursery, tmp
         assert command[:-1] == [os.fsencode(word) for word in (sys.executable, "-P", "-m", "gateway.pod.supervisor", at)]
         assert Path(f"/proc/{process.pid}/fd/{int(command[-1])}").exists(), "it names the descriptor on which it reports"
         pictures.append(seen(process.pid))
+        if source is not None:
+            shared = descriptors(process.pid) & descriptors(source._process.pid)
+            assert not [link for link in shared if link.startswith(("socket:", "pipe:"))], "it was handed something that is the nursery's"
         assert json.loads(Path(at, "supervisor.json").read_text())["started"] == started(process.pid)
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(60) == 0
