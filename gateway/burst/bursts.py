@@ -32,7 +32,7 @@ from .launchers import Launcher
 from .launchers.jobs import Jobs
 from .launchers.local import Local
 from .plan import checked_request
-from .record import ENDED, NEW, RUNNING, WAITING, Folder, Record, checked_name, new_id
+from .record import ENDED, NEW, RUNNING, WAITING, Folder, Record, checked_name, checked_queue, new_id
 from .size import at_start
 from .sizing import Sizing
 
@@ -166,6 +166,7 @@ class Bursts:
         record = Record(
             new_id(), name, supervisor.kernel_id, user, str(wanted["engine"]), least, gpus, detach=bool(wanted.get("detach")),
             timeout=timeout, created=time.time(), least=least, most=most, restartable=bool(wanted.get("restartable")),
+            queue=checked_queue(wanted.get("queue")),
         )  # fmt: skip
         if not gpus and record.elastic:
             record.workers = at_start(least, most, 0, 0, len(os.sched_getaffinity(0)))

@@ -19,6 +19,7 @@ from ..protocol.errors import BadRequest
 
 NEW, WAITING, RUNNING, ENDED = "new", "waiting", "running", "ended"  # states
 _ID = re.compile(r"[0-9a-f]{16}")
+_QUEUE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -49,6 +50,7 @@ class Record:
     order: int = 1  # number of the newest order to its agent
     leases: dict[str, list[str]] = field(default_factory=dict)
     starts: int = 0  # how often its kernel's process had been started: another one is another kernel; 0: its agent looks itself
+    queue: str = ""  # of the cluster, which lets it begin
     job: str = ""  # uid of its Job, once that is there with all that belongs to it
 
     def __post_init__(self) -> None:
@@ -75,6 +77,12 @@ def checked_name(value: Any) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise BadRequest("The name of a burst may have letters, digits, dots, hyphens and underscores, at most 63 of them.")
     return value
+
+
+def checked_queue(value: Any) -> str:
+    if value is not None and not (isinstance(value, str) and _QUEUE.fullmatch(value)):
+        raise BadRequest("The name of a queue has small letters, digits, dots and hyphens, at most 63 of them.")
+    return value or ""
 
 
 class Folder:

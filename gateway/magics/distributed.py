@@ -56,6 +56,7 @@ class Distributed:
         ``--timeout 2h``   end it with an error after so long; there is no limit otherwise
         ``--save-every 5m``  how often an elastic.State is saved, in case that a worker is lost
         ``--restartable``  a cell without commit may begin anew when workers change or are lost
+        ``--queue Q``      on Kubernetes: begin when Kueue lets it, from its queue Q in the kernels' namespace
         ``--name NAME``    how it is called in ``%burst``
         ``--dry-run``      only show what would be taken along, and on Kubernetes the objects that would be made
         """
@@ -82,7 +83,7 @@ class Distributed:
         return {
             "workers": options.workers, "most": options.most if options.elastic else None, "engine": options.engine, "gpus": options.gpus,
             "detach": options.detach, "timeout_seconds": options.timeout, "name": options.name, "restartable": options.restartable,
-            "uses_gpu": bool(GPU_WORDS.search(cell)) or self._home.has_gpu_data(capsule),
+            "queue": options.queue, "uses_gpu": bool(GPU_WORDS.search(cell)) or self._home.has_gpu_data(capsule),
         }  # fmt: skip
 
     def _preview(self, wanted: dict[str, Any]) -> None:

@@ -256,3 +256,15 @@ def test_more_gpus_than_there_are_is_refused_at_once(browser):
     cell = browser.run(distributed("1", "-w 2 -g 1 -e none"))
     assert cell.ename == "BurstFailed"
     assert "2 GPUs" in cell.evalue
+
+
+def test_a_kernel_of_nobody_by_name_has_bursts_too(gateway):
+    with gateway.kernel() as kernel:
+        browser = kernel.open()
+        cell = browser.run(distributed("made = RANK", "-w 1 -e none --name anonymous"))
+        assert cell.status == "ok", cell
+        assert browser.run("%burst result anonymous\nprint(made)").out == "0\n"
+
+
+def test_a_queue_of_a_cluster_is_refused_on_one_machine(browser):
+    assert "leave --queue out" in browser.run(distributed("print(1)", "-w 2 -e none --queue q")).err

@@ -61,6 +61,7 @@ EVENTS = Kind("v1", "events")
 CONFIGMAPS = Kind("v1", "configmaps")
 LEASES = Kind("coordination.k8s.io/v1", "leases")
 JOBS = Kind("batch/v1", "jobs")
+WORKLOADS = Kind("kueue.x-k8s.io/v1beta1", "workloads")
 SERVICES = Kind("v1", "services")
 NETWORK_POLICIES = Kind("networking.k8s.io/v1", "networkpolicies")
 

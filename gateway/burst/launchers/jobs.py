@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 JOB, TOKEN = "job.json", "token"  # files in a burst's folder
 PLAN_SECONDS = 20.0  # for which a rank's question for its plan is left open
-LOOK = 0.05  # seconds between two looks at the pods meanwhile
+LOOK = 0.1  # seconds between two looks at the pods meanwhile
 LAST_WORDS = 0.5  # seconds in which other ranks may say that they failed earlier
 PODS_SECONDS = 3.0  # for what a pod has said to arrive after it has ended, and for a Job's pods to be made
 LEAVING = 4.0  # seconds for ranks to end after a cancel; a cell that was interrupted waits a little longer
@@ -120,7 +120,7 @@ class Jobs:
             raise BadRequest(f"Kernels of the profile {profile.name!r} have no GPUs, nor have their workers: -g 0, or another kernel.")
         link = self._broker.links.get(record.kernel_id)
         record.starts = link.state.starts if link is not None else 0
-        wanted = self._jobs.wanted(supervisor, record.id, record.workers, record.gpus, record.detach, record.timeout)
+        wanted = self._jobs.wanted(supervisor, record.id, record.workers, record.gpus, record.detach, record.timeout, record.queue)
         self._prepared[record.id] = self._jobs.job(profile, wanted), wanted
 
     def usable(self, supervisor: Supervisor, gpus: int) -> int:
@@ -209,7 +209,7 @@ class Jobs:
         """Of those that need GPUs one after the other takes them: two that each had half would wait for ever."""
         if other.state != RUNNING or not record.gpus or not other.gpus or other.created >= record.created:
             return False
-        return len(self._jobs.pods(other.id).addresses) < other.workers
+        return len(self._jobs.addresses(other.id)) < other.workers
 
     async def _make(self, record: Record) -> None:
         kept = burst.read_json(self._bursts.folder_of(record).path / JOB)
@@ -226,7 +226,10 @@ class Jobs:
             else:
                 self._over(record, burst.ERROR, f"The cluster refuses the workers' Job: {exc}")
         else:
-            self._bursts.folder_of(record).save(record)
+            if record.state == RUNNING and record.id not in self._cancelled:
+                self._bursts.folder_of(record).save(record)
+            else:  # it was cancelled meanwhile
+                await self._jobs.end(record.id)
 
     async def _judge(self, record: Record) -> None:
         """What the cluster says of its pods."""
@@ -237,7 +240,11 @@ class Jobs:
             return
         few = self._lasts(record, "few pods", pods.count < record.workers, PODS_SECONDS)
         if few and not pods.count and self._begun(record):
-            self._over(record, burst.LOST, "Its pods were deleted in the cluster.")
+            taken = await self._jobs.queued(record.job) if record.queue else ""
+            self._over(record, burst.LOST, f"Kueue took its pods away. {taken}" if taken else "Its pods were deleted in the cluster.")
+            return
+        if record.queue and not pods.count:
+            self._waits(record, f"waits in the queue {record.queue}. {await self._jobs.queued(record.job)}".strip())
             return
         for rank, trouble in sorted(pods.trouble.items()):
             told = rank in gathered.ended or rank in gathered.failed
@@ -267,7 +274,7 @@ class Jobs:
         if not 0 <= rank < record.workers:
             raise BadRequest(f"There is no rank {rank}: there are {record.workers}.")
         while time.monotonic() < end and record.state == RUNNING:
-            addresses, given = self._jobs.pods(burst_id).addresses, self._given.setdefault(burst_id, {})
+            addresses, given = self._jobs.addresses(burst_id), self._given.setdefault(burst_id, {})
             if len(addresses) == record.workers:
                 if given.setdefault(rank, addresses[rank]) != addresses[rank]:
                     why = f"The cluster has taken rank {rank}'s pod away, and a cell isn't begun a second time unasked. Run it again."
@@ -307,6 +314,8 @@ class Jobs:
             self._over(record, burst.CANCELLED, "It was cancelled.")
             return
         outcome, message, failure = verdict(self._gathered_of(record))
+        if outcome == burst.LOST:  # its agent knows only that it was told to end
+            message = next((each.message for each in self._jobs.pods(record.id).trouble.values() if each.final), message)
         if failure is not None:
             self._bursts.folder_of(record).note(failure)
         self._over(record, outcome, message)
@@ -320,10 +329,8 @@ class Jobs:
             await self._jobs.end(record.id)
         except ElasticError as exc:
             log.warning("burst %s: %s", record.name, exc)
-        if not record.job and record.id not in self._busy:
-            self._conclude(record)
-            return
-        await asyncio.sleep(LEAVING)
+        if self._begun(record):
+            await asyncio.sleep(LEAVING)
         self._conclude(record)
 
     async def _end_job(self, burst_id: str) -> None:

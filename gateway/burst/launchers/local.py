@@ -35,7 +35,8 @@ class Local:
         self._folder, self._settings, self._lock_dir = folder, settings, lock_dir
 
     def prepare(self, record: Record, supervisor: Supervisor) -> None:
-        pass
+        if record.queue:
+            raise BadRequest("Workers are processes of one machine here, and that has no queue of a cluster: leave --queue out.")
 
     def usable(self, supervisor: Supervisor, gpus: int) -> int:
         return gpus

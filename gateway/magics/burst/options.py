@@ -15,7 +15,7 @@ from typing import Any, Optional
 from ...protocol.durations import read_duration
 
 _ABSENT = {  # words of other launchers
-    "--image": "another image for workers is", "--pip": "installing packages for workers is", "--queue": "the cluster's own queues are",
+    "--image": "another image for workers is", "--pip": "installing packages for workers is",
     "--on-demand": "a choice of nodes is", "--procs": "several processes for each worker are",
     "--ps": "parameter servers are", "--role": "roles are",
 }  # fmt: skip
@@ -48,6 +48,7 @@ class Options:
     save_every: float = SAVE_EVERY
     restartable: bool = False
     compress: Optional[str] = None
+    queue: Optional[str] = None  # of the cluster
     dry_run: bool = False
 
     @property
@@ -79,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--restartable", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--name")
+    parser.add_argument("--queue")
     return parser
 
 
@@ -101,7 +103,7 @@ def read(line: str) -> Options:
         take_nothing=found.take_nothing, out=found.out, give_back=_ranks("--ranks", found.ranks, workers),
         show=_ranks("--show", show, most), init=found.init, detach=found.detach, timeout=_duration("--timeout", found.timeout),
         save_every=_duration("--save-every", found.save_every) or SAVE_EVERY, restartable=found.restartable,
-        compress=_compress(found.compress, engine), dry_run=found.dry_run,
+        compress=_compress(found.compress, engine), dry_run=found.dry_run, queue=found.queue,
     )  # fmt: skip
 
 

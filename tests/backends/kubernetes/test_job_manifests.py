@@ -19,13 +19,14 @@ ID, UID = "0123456789abcdef", "33333333-4444"
 WANTED = {
     "plain": Wanted(ID, KERNEL, USER, 2, owner=OWNER),
     "gpu": Wanted(ID, KERNEL, USER, 3, gpus=2, timeout=3600.0),
+    "plain-queued": Wanted(ID, KERNEL, USER, 2, owner=OWNER, queue="research"),
     "claim": Wanted(ID, KERNEL, USER, 2, gpus=1, owner=OWNER),
 }
 ACCESS = {"url": "https://gateway:8889", "certificate": "PEM", "token": "hush", "burst": ID}
 
 
 def objects() -> dict[str, dict[str, Any]]:
-    made = {f"job-{name}": manifests.job(SITE, PROFILES[name], wanted, ["node-9"]) for name, wanted in WANTED.items()}
+    made = {f"job-{name}": manifests.job(SITE, PROFILES[name.partition("-")[0]], wanted, ["node-9"]) for name, wanted in WANTED.items()}
     for each in manifests.belongings(SITE, WANTED["plain"], UID, ACCESS):
         made[f"burst-{each['kind'].lower()}"] = each
     return made
@@ -95,6 +96,12 @@ def test_a_users_error_is_told_from_what_may_be_tried_again() -> None:
     assert first["action"] == "FailJob" and first["onExitCodes"]["values"] == [burst.USER_ERROR]
     assert second["action"] == "Ignore" and second["onPodConditions"][0]["type"] == "DisruptionTarget"
     assert (spec["completions"], spec["parallelism"], spec["completionMode"], spec["suspend"]) == (2, 2, "Indexed", True)
+
+
+def test_a_queue_is_kueues_label_on_the_job_alone() -> None:
+    queued, plain = jobs()["job-plain-queued"], jobs()["job-plain"]
+    assert queued["metadata"]["labels"].pop(manifests.KUEUE_QUEUE) == "research"
+    assert queued == plain
 
 
 def test_ranks_hear_those_of_their_own_burst_alone() -> None:

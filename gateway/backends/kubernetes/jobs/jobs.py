@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ....protocol.errors import ElasticError, SettingError
 from .. import names, reasons
-from ..api import EVENTS, JOBS, NETWORK_POLICIES, SECRETS, SERVICES
+from ..api import EVENTS, JOBS, NETWORK_POLICIES, SECRETS, SERVICES, WORKLOADS
 from ..errors import ApiConflict, ApiMissing
 from ..profiles import Profile, chosen
-from . import manifests
+from . import manifests, workload
 from .manifests import Object, Wanted
 
 if TYPE_CHECKING:
@@ -51,9 +51,11 @@ class Jobs:
             raise SettingError(f"This kernel's profile {supervisor.profile!r} is not there any more: restart the kernel.")
         return chosen(profile, (supervisor.whose or {}).get("env") or {})
 
-    def wanted(self, supervisor: Any, burst_id: str, workers: int, gpus: int, detach: bool, timeout: float | None) -> Wanted:
+    def wanted(
+        self, supervisor: Any, burst_id: str, workers: int, gpus: int, detach: bool, timeout: float | None, queue: str = ""
+    ) -> Wanted:  # fmt: skip
         owner = None if detach else {"name": supervisor.place, "uid": supervisor.uid}
-        return Wanted(burst_id, supervisor.kernel_id, supervisor.user, workers, gpus, owner, timeout)
+        return Wanted(burst_id, supervisor.kernel_id, supervisor.user, workers, gpus, owner, timeout, queue)
 
     def again(self, kept: Mapping[str, Any]) -> Wanted:
         """From ``asdict``."""
@@ -73,10 +75,11 @@ class Jobs:
         Raises ``ApiError``."""
         api, namespace, name = self._cluster.api, self._cluster.namespace, job["metadata"]["name"]
         await self._cluster.bring_code()
+        ours = True
         try:
             made = await api.create(JOBS, namespace, job)
-        except ApiConflict:
-            made = await api.get(JOBS, namespace, name)
+        except ApiConflict:  # from the time before: its pods may run
+            made, ours = await api.get(JOBS, namespace, name), False
         uid = str(made["metadata"]["uid"])
         try:
             for each in manifests.belongings(self._cluster.site, wanted, uid, access):
@@ -84,9 +87,11 @@ class Jobs:
                     await api.create(_KINDS[each["kind"]], namespace, each)
                 except ApiConflict:
                     pass  # from the time before
-            await api.patch(JOBS, namespace, name, {"spec": {"suspend": False}})
+            if not wanted.queue:  # else Kueue does
+                await api.patch(JOBS, namespace, name, {"spec": {"suspend": False}})
         except ElasticError:
-            await self.end(wanted.id)
+            if ours:
+                await self.end(wanted.id)
             raise
         return uid
 
@@ -106,6 +111,15 @@ class Jobs:
         newest = max(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), default=None)
         return str(newest.get("message", "")) if newest is not None else ""
 
+    async def queued(self, uid: str) -> str:
+        """What Kueue says of the Job with that ``uid``, in its own words; "" where it says nothing, or we may not ask."""
+        try:
+            found, _ = await self._cluster.api.list(WORKLOADS, self._cluster.namespace, f"kueue.x-k8s.io/job-uid={uid}")
+        except ElasticError as exc:
+            log.debug("Kueue's word on a Job can't be had: %s", exc)
+            return ""
+        return workload.told(found)
+
     async def log(self, burst_id: str, rank: int) -> str:
         """The last words of a rank's pod, "" where they can't be had."""
         for pod in self._newest(burst_id).values():
@@ -116,10 +130,14 @@ class Jobs:
                     break
         return ""
 
+    def addresses(self, burst_id: str) -> dict[int, str]:
+        """Of the pods that run, by rank."""
+        return _addresses(self._newest(burst_id))
+
     def pods(self, burst_id: str) -> Pods:
         found = self._newest(burst_id)
         return Pods(
-            addresses={rank: pod["status"]["podIP"] for rank, pod in found.items() if reasons.running(pod) and pod["status"].get("podIP")},
+            addresses=_addresses(found),
             trouble={rank: said for rank, pod in found.items() if (said := reasons.trouble(pod, f"rank {rank}")) is not None},
             ended={rank: _exit_code(pod) for rank, pod in found.items() if reasons.over(pod)},
             count=len(found),
@@ -157,6 +175,10 @@ class Jobs:
                 if rank not in newest or newest[rank]["metadata"]["creationTimestamp"] <= pod["metadata"]["creationTimestamp"]:
                     newest[rank] = pod
         return newest
+
+
+def _addresses(pods: Mapping[int, reasons.Pod]) -> dict[int, str]:
+    return {rank: pod["status"]["podIP"] for rank, pod in pods.items() if reasons.running(pod) and pod["status"].get("podIP")}
 
 
 def _rank(pod: reasons.Pod) -> int:

@@ -19,6 +19,7 @@ from ..profiles import Profile
 GRACE = 8  # seconds for a rank to end after it was told to
 KEPT_SECONDS = 3600  # for which the cluster keeps a Job that has ended, should nobody come for it
 CONTAINER = "rank"
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"  # label of a Job: Kueue lets it go once the queue has room
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,11 @@ class Wanted:
     gpus: int = 0
     owner: Mapping[str, str] | None = None
     timeout: float | None = None
+    queue: str = ""  # of Kueue: that lets the Job go
 
 
 def job(site: Site, profile: Profile, wanted: Wanted, drained: Collection[str] = ()) -> Object:
-    """Suspended at first: it is let go once all that its pods need is there.
+    """Suspended at first: it is let go once all that its pods need is there, with a ``queue`` by Kueue.
 
     A cell that fails ends it at once (exit code ``USER_ERROR``); a pod that the cluster takes away before the cell has begun is made
     anew; what fails otherwise fails the Job, since a cell is never begun a second time unasked.
@@ -59,7 +61,9 @@ def job(site: Site, profile: Profile, wanted: Wanted, drained: Collection[str] =
     }
     if wanted.timeout is not None:  # its agents look at it themselves; this is for those that can't
         spec["activeDeadlineSeconds"] = int(wanted.timeout) + 600
-    made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(site, wanted), "spec": spec}
+    made: Object = {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(site, wanted), "spec": spec}
+    if wanted.queue:
+        made["metadata"]["labels"][KUEUE_QUEUE] = wanted.queue
     if wanted.owner is not None:
         made["metadata"]["ownerReferences"] = [{**manifests.owner_reference(wanted.owner), "controller": False}]
     return made

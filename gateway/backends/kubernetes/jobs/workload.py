@@ -1,0 +1,25 @@
+"""What Kueue says of a Job, by the conditions of its Workload. Pure.
+
+It must never guess: Kueue's own sentences are shown as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+# In this order: what has happened counts over what is still missing.
+_TELLING = (("Evicted", "True"), ("Preempted", "True"), ("QuotaReserved", "False"), ("PodsReady", "False"))
+
+
+def told(workloads: Iterable[Mapping[str, Any]]) -> str:
+    """Of all Workloads of one Job: an elastic one has several, of which the unfinished counts. "" where nothing is in its way."""
+    for each in workloads:
+        conditions = {found.get("type"): found for found in each.get("status", {}).get("conditions") or ()}
+        if conditions.get("Finished", {}).get("status") == "True":
+            continue
+        for kind, status in _TELLING:
+            found = conditions.get(kind, {})
+            if found.get("status") == status and (kind == "QuotaReserved" or conditions.get("Admitted", {}).get("status") != "True"):
+                return str(found.get("message") or found.get("reason") or "")
+    return ""

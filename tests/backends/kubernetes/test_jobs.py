@@ -1,0 +1,122 @@
+"""A burst's Job against an API server: in which order its parts come, what is left where one can't, how its pods are read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway.backends.kubernetes import names
+from gateway.backends.kubernetes.api import KubeApi
+from gateway.backends.kubernetes.errors import ApiDenied
+from gateway.backends.kubernetes.jobs.jobs import INDEX, Jobs
+from gateway.backends.kubernetes.jobs.manifests import Wanted
+from gateway.backends.kubernetes.manifests import Site
+from gateway.backends.kubernetes.profiles import Profile
+from tests.doubles.api_server import ApiServer, status
+
+ID = "0123456789abcdef"
+NAME = names.burst_job(ID)
+PARTS = ("secrets", "services", "networkpolicies")
+
+
+def with_jobs(tmp_path: Path, test: Callable[[ApiServer, Jobs], Awaitable[None]], pods: list[dict[str, Any]] | None = None) -> None:
+    async def run() -> None:
+        async with ApiServer() as server:
+            api = await KubeApi.connect(kubeconfig=server.kubeconfig(tmp_path))
+
+            async def bring_code() -> None:
+                pass
+
+            cluster = SimpleNamespace(
+                api=api, namespace="ns", name="lab", site=Site("lab", "ns", "gateway:1", code="code"), profiles={}, drained=(),
+                ranks=lambda: pods or [], bring_code=bring_code,
+            )  # fmt: skip
+            try:
+                await test(server, Jobs(cluster))  # type: ignore[arg-type]
+            finally:
+                await api.close()
+
+    asyncio.run(run())
+
+
+def make(jobs: Jobs, wanted: Wanted) -> Awaitable[str]:
+    return jobs.make(jobs.job(Profile(image="i"), wanted), wanted, {"token": "hush"})
+
+
+def test_a_job_is_let_go_once_all_that_its_pods_need_is_there_and_may_be_made_again(tmp_path: Path) -> None:
+    async def test(server: ApiServer, jobs: Jobs) -> None:
+        wanted = Wanted(ID, "k", "ada", 2)
+        uid = await make(jobs, wanted)
+        assert [path.rpartition("/")[2] for method, path in server.requests if method == "POST"] == ["jobs", *PARTS]
+        assert server.requests[-1][0] == "PATCH"
+        assert server.objects["jobs", "ns", NAME]["spec"]["suspend"] is False
+        for part in PARTS:
+            assert server.objects[part, "ns", NAME]["metadata"]["ownerReferences"][0]["uid"] == uid
+        assert await make(jobs, wanted) == uid
+
+    with_jobs(tmp_path, test)
+
+
+def test_a_job_in_a_queue_stays_suspended(tmp_path: Path) -> None:
+    async def test(server: ApiServer, jobs: Jobs) -> None:
+        await make(jobs, Wanted(ID, "k", "ada", 2, queue="research"))
+        assert server.objects["jobs", "ns", NAME]["spec"]["suspend"] is True
+
+    with_jobs(tmp_path, test)
+
+
+def test_of_one_whose_parts_are_refused_nothing_is_left(tmp_path: Path) -> None:
+    async def test(server: ApiServer, jobs: Jobs) -> None:
+        wanted = Wanted(ID, "k", "ada", 2)
+        job = jobs.job(Profile(image="i"), wanted)
+        create = jobs._cluster.api.create
+
+        async def refused(kind: Any, namespace: Any, body: Any) -> Any:
+            if body["kind"] == "Service":
+                server.faults.append((403, status(403, "Forbidden", "services is forbidden"), {}))
+            return await create(kind, namespace, body)
+
+        jobs._cluster.api.create = refused  # type: ignore[method-assign]
+        with pytest.raises(ApiDenied):
+            await jobs.make(job, wanted, {"token": "hush"})
+        assert ("jobs", "ns", NAME) not in server.objects
+
+    with_jobs(tmp_path, test)
+
+
+def test_what_is_kept_for_the_gateway_is_made_once(tmp_path: Path) -> None:
+    async def test(server: ApiServer, jobs: Jobs) -> None:
+        assert await jobs.kept("bursts", lambda: {"key": "first"}) == {"key": "first"}
+        assert await jobs.kept("bursts", lambda: {"key": "second"}) == {"key": "first"}
+
+    with_jobs(tmp_path, test)
+
+
+def rank(number: int, created: str, burst: str = ID, **state: Any) -> dict[str, Any]:
+    labels = {names.BURST: burst, INDEX: str(number)}
+    container = {"name": "rank", "state": state or {"running": {}}}
+    return {
+        "metadata": {"name": f"p{number}{created}", "creationTimestamp": created, "labels": labels},
+        "status": {"phase": "Running", "podIP": f"10.0.0.{number}", "containerStatuses": [container]},
+    }
+
+
+def test_of_each_rank_the_newest_pod_counts(tmp_path: Path) -> None:
+    gone = rank(1, "1", terminated={"exitCode": 137, "reason": "Error"})
+    gone["status"]["phase"] = "Failed"
+    pods = [rank(0, "1"), gone, rank(1, "2"), rank(0, "9", burst="f" * 16)]
+
+    async def test(server: ApiServer, jobs: Jobs) -> None:
+        assert jobs.addresses(ID) == {0: "10.0.0.0", 1: "10.0.0.1"}
+        assert (jobs.pods(ID).count, dict(jobs.pods(ID).trouble)) == (2, {})
+        pods.pop(2)
+        found = jobs.pods(ID)
+        assert dict(found.ended) == {1: 137}
+        assert found.trouble[1].final and found.trouble[1].message.startswith("Rank 1's pod ended")
+
+    with_jobs(tmp_path, test, pods)
