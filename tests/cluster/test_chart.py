@@ -179,7 +179,8 @@ def test_by_its_network_policies_kernels_are_reached_by_their_gateway_alone_and_
     assert not any(world.may_reach(pod, target, port) for pod in pods for target in (*kernels, slot) for port in (22, 5553, 5560, 8888))
     assert not any(world.may_reach(slot, pod, port) for pod in pods for port in (443, 5554, 8888))
     assert [pod for pod in pods if not world.may_reach(pod, gateway, 8888)] == [slot]
-    assert not any(world.may_reach(pod, gateway, 8889) for pod in pods)
+    assert [pod for pod in pods if world.may_reach(pod, gateway, 8889)] == kernels  # where bursts are
+    assert not any(world.may_reach(pod, gateway, 8890) for pod in pods)
     assert all(world.may_reach(kernel, neighbour, 443) for kernel in kernels)
 
     release.upgrade(networkPolicy={"from": [{"podSelector": {}}], "kernelEgress": [{"ports": [{"port": 53}]}]})
