@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import random
 import secrets
 import tempfile
 import time
@@ -78,7 +79,9 @@ async def pods(tries: int = 5) -> dict[str, float]:
     async with _gateway(warm=1) as (gateway, witness):
         bare, ours, warm = [], [], []
         for at in range(tries):
+            await _some_moment()
             bare.append(await _bare_kernel(witness, f"bare-{at}"))
+            await _some_moment()
             ours.append(await asyncio.to_thread(_started, gateway, "gpu"))
             await asyncio.to_thread(until, lambda: 'elastic_warm_kernels{profile="warm"} 1' in gateway.call("GET", "/metrics").text)
             await asyncio.sleep(2.0)  # until its kernel has come up, too
@@ -167,6 +170,12 @@ def _many_pods(kubeconfig: str, namespace: str, count: int) -> None:
         await api.close()
 
     asyncio.run(all_of_them())
+
+
+async def _some_moment() -> None:
+    """A kubelet looks at its containers once a second, and the end of a pod before falls together with such a look: what begins right
+    then waits longest for the next ones."""
+    await asyncio.sleep(random.random())
 
 
 async def _bare_kernel(witness: Witness, name: str) -> float:
