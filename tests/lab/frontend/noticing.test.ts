@@ -34,6 +34,12 @@ test('who works on a GPU hears that somebody waits for one of the same node', ()
   assert.equal(notice(busy, site({ queue: [{ ...other, node: 'n2' }] }), NOW), null);
 });
 
+test('who waits for a quota of their own takes a GPU from nobody else', () => {
+  const quota = 'one of yours has to become idle';
+  assert.equal(notice(busy, site({ queue: [{ ...other, quota }] }), NOW), null);
+  assert.match(notice(busy, site({ queue: [{ ...other, user: 'ann', quota }] }), NOW)?.text ?? '', /^bo\.ipynb waits/);
+});
+
 test('one lease is spoken of once, however many come to wait for it', () => {
   const [one, two] = [other, { ...other, kernel_id: 'k3' }].map(each => notice(busy, site({ queue: [each] }), NOW)?.key);
   assert.equal(one, two);

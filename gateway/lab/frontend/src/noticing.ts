@@ -29,10 +29,10 @@ export function upcoming(lease: Lease, now: number): number | null {
   return left === null || left <= 0 ? null : Math.max(0, left - BEFORE * 1000);
 }
 
-/** Whoever else waits for a GPU of the node where this lease has its own. */
+/** Whoever else waits for a GPU of the node where this lease has its own; who waits for a quota waits for the same user's alone. */
 export function rivals(lease: Lease, picture: Picture): Wait[] {
   const nodes = new Set(picture.gpus.filter(gpu => lease.gpus.includes(gpu.uuid)).map(gpu => gpu.node));
-  return picture.queue.filter(wait => wait.kernel_id !== lease.kernel_id && nodes.has(wait.node));
+  return picture.queue.filter(wait => wait.kernel_id !== lease.kernel_id && nodes.has(wait.node) && (!wait.quota || wait.user === lease.user));
 }
 
 function idleNotice(lease: Lease, now: number): Notice | null {
