@@ -77,6 +77,7 @@ class Broker:
         self.book.journal = self._journal = Journal(self.book.devices)
         self.rules.on_change = partial(self.news.tell, POLICY)
         self.running = False
+        self.refusal = ""  # why it could not begin, for who asks it all the same
         self.outdated = False  # its configuration files have changed since it started
         self.asked_to_end = asyncio.Event()  # by somebody at the counter
         self._kind, self._who = kind, f"gateway {owner!r} of {user_name()}" if owner else f"a {kind} of {user_name()}"
@@ -200,7 +201,7 @@ class Broker:
             return known
         if not self.running:
             link.close()
-            raise SupervisorLost("The broker has been stopped.")
+            raise SupervisorLost(self.refusal or "The broker has been stopped.")
         self.add(supervisor, link)
         return link
 

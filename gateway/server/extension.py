@@ -53,6 +53,7 @@ async def _start(serverapp: Any, kernels: Any, broker: Any) -> None:
     try:
         await embed.start(broker, kernels)
     except ElasticError as exc:
+        broker.refusal = f"This server could not begin to lease GPUs, so it starts no elastic kernel: {exc} Then restart this server."
         serverapp.log.error("This server leases no GPUs: %s", exc)
     kernels.broker_is_up.set()
 

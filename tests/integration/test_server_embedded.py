@@ -72,6 +72,20 @@ def test_an_embedded_server_tells_of_a_kernelspec_that_is_not_there_in_the_forms
         server.stop()
 
 
+def test_an_embedded_server_beside_a_gateway_says_in_the_notebook_who_leases_the_gpus(machine):
+    gateway = Gateway(machine)
+    server = None
+    try:
+        server = LabServer(machine, "ElasticGateway.embedded=True")
+        cell = server.kernel().open().run("1")
+        assert cell.status == "error" and f"process {gateway.process.pid}" in cell.evalue and "restart this server" in cell.evalue
+        assert machine.supervisors() == []
+    finally:
+        if server is not None:
+            server.stop()
+        gateway.stop()
+
+
 def test_a_server_that_is_not_told_to_changes_nothing(machine):
     server = LabServer(machine)
     try:
