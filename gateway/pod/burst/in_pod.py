@@ -92,7 +92,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--spec", type=Path, required=True)
     asked = parser.parse_args(argv[1:])
-    os.umask(0o077)
+    umask = os.umask(0o077)
     rank = int(os.environ["JOB_COMPLETION_INDEX"])
     told: list[str] = []
     for signum in (signal.SIGINT, signal.SIGTERM):
@@ -113,7 +113,7 @@ def main(argv: list[str]) -> int:
     except (ElasticError, OSError) as exc:
         print(f"What this rank needs can't be had from the gateway: {exc}", file=sys.stderr)
         return 1
-    agent = Agent(folder, plan)
+    agent = Agent(folder, plan, umask)
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: told.append("") or agent.cancel("The cluster has ended its pod."))
     herald = Herald(far, folder, rank, agent)
