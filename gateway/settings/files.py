@@ -63,6 +63,10 @@ class StrictConfigFiles:
             at = next((f" ({each.filename}, line {each.lineno})" for each in extract_tb(exc.__traceback__) if each.name == "<module>"), "")
             self._no_config(f"{named or 'A configuration file'} can't be read: {type(exc).__name__}: {exc}{at}. Mend it and start again.")
 
+    def migrate_config(self) -> None:
+        """Nothing of IPython's before Jupyter is ours; stock programs would write into a configuration folder that may be read-only, as
+        a mounted ConfigMap is."""
+
     def _no_config(self: Any, why: str) -> None:
         self.log.critical(why)
         self.exit(1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.broker import process
-from gateway.broker.process import needed
+from gateway.broker.process import BrokerApp, needed
 
 
 @pytest.fixture(autouse=True)
@@ -68,3 +68,14 @@ def test_while_somebody_is_served_a_changed_configuration_is_said_once(monkeypat
     assert not ends(busy, changed=lambda: True)
     assert busy.outdated
     assert [text.partition(".")[0] for text in said] == ["The configuration has changed"]
+
+
+def test_a_configuration_folder_that_cannot_be_written_stops_nothing(tmp_path, monkeypatch):
+    def migrate():
+        raise OSError(30, "Read-only file system")
+
+    (tmp_path / "ipython").mkdir()  # a kernel has run here before
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path / "mounted"))
+    monkeypatch.setattr("jupyter_core.migrate.migrate", migrate)
+    BrokerApp().initialize([])

@@ -66,6 +66,11 @@ def test_the_stop_button_ends_the_job_and_a_restart_does_too(pods: PodGateway) -
         kernel.call("POST", "/interrupt")
         assert browser.finish(cell).ename == "KeyboardInterrupt"
         until(lambda: left(pods) == [])
+        early = browser.begin(sleeping)
+        until(lambda: left(pods))
+        kernel.call("POST", "/interrupt")
+        assert browser.finish(early).ename == "KeyboardInterrupt"
+        until(lambda: left(pods) == [])
         again = browser.begin(sleeping)
         browser.wait(lambda m: m["parent"] == again and m["type"] == "stream")
         assert kernel.call("POST", "/restart").status_code == 200
@@ -146,3 +151,32 @@ def test_what_pods_can_not_do_is_refused_before_anything_starts(pods: PodGateway
         shown = browser.run(distributed("print(1)", "-w 3 -e none --dry-run")).out
         assert '"completions": 3' in shown and "NetworkPolicy" in shown
         assert left(pods) == []
+
+
+def test_a_rank_whose_pod_is_taken_away_ends_the_cell_and_is_named(pods: PodGateway) -> None:
+    with pods.kernel("default") as kernel:
+        browser = kernel.open()
+        cell = browser.begin(distributed("import time\nprint('begun', RANK, flush=True)\ntime.sleep(600)"))
+        browser.wait(lambda m: m["parent"] == cell and m["type"] == "stream" and "begun 1" in json.dumps(m["content"]))
+        ranks = pods.pods(names.ROLE_RANK)
+        [second] = [
+            pod["metadata"]["name"] for pod in ranks if pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == "1"
+        ]
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": second, "namespace": pods.namespace}}
+        address = f"/api/v1/namespaces/{pods.namespace}/pods/{second}/eviction"
+        pods.cluster.kubectl("create", "--raw", address, "-f", "-", stdin=json.dumps(eviction))
+        done = browser.finish(cell)
+        assert done.status == "error" and "ank 1" in done.evalue, done
+        until(lambda: left(pods) == [])
+
+
+def test_a_job_in_a_queue_is_let_go_by_whoever_keeps_the_queue(pods: PodGateway) -> None:
+    with pods.kernel("default") as kernel:
+        browser = kernel.open()
+        cell = browser.begin(distributed("print('ran', RANK)", "-w 2 -e none --queue research"))
+        browser.wait(lambda m: m["parent"] == cell and "waits in the queue research" in json.dumps(m["content"]))
+        [job] = pods.cluster.get("jobs", "-n", pods.namespace)["items"]
+        assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research" and job["spec"]["suspend"]
+        assert pods.pods(names.ROLE_RANK) == []
+        pods.cluster.kubectl("patch", "job", job["metadata"]["name"], "-n", pods.namespace, "-p", json.dumps({"spec": {"suspend": False}}))
+        assert browser.finish(cell).out.count("ran") == 2
