@@ -116,13 +116,16 @@ def test_mpi_ranks_speak_with_one_another(browser):
 
 @needs_dask
 def test_a_cell_is_the_client_of_a_dask_cluster_of_its_own(browser):
-    browser.run("def double(x):\n    return 2 * x")
+    browser.run("import os\ndef double(x):\n    return 2 * x\ndef mask():\n    now = os.umask(0)\n    os.umask(now)\n    return now")
+    ours = os.umask(0)
+    os.umask(ours)
     cell = browser.run(
         "%%distributed -w 2 -e dask\nfrom distributed import Client\nwith Client() as client:\n"
         "    print(client.scheduler.address[:3], len(client.scheduler_info()['workers']))\n"
-        "    doubled = sum(client.gather(client.map(double, range(10))))"
+        "    doubled = sum(client.gather(client.map(double, range(10))))\n    masks = set(client.run(mask).values())"
     )
     assert (cell.status, cell.out) == ("ok", "tls 2\n"), cell
+    assert browser.run("print(masks)").out == f"{{{ours}}}\n"  # for files that workers make
     assert browser.run("print(doubled)").out == "90\n"
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 def main(argv: list[str]) -> int:
     folder, ready, port, workers = Path(argv[1]), argv[2], int(argv[3]), int(argv[4])
-    os.umask(0o077)
     distributed = importlib.import_module("distributed")  # the user's own, of whatever version
     security = distributed.Security.temporary()  # needs the package cryptography, and says so
     ended = threading.Event()
@@ -26,7 +25,11 @@ def main(argv: list[str]) -> int:
         n_workers=workers, threads_per_worker=1, security=security, host="127.0.0.1", scheduler_port=port, dashboard_address=None
     ):
         for name, text in (("ca", security.tls_ca_file), ("cert", security.tls_client_cert), ("key", security.tls_client_key)):
-            (folder / f"dask.{name}").write_text(text)
+            fd = os.open(
+                folder / f"dask.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
+            )  # whatever the umask: workers have the user's
+            with open(fd, "w") as file:
+                file.write(text)
         (folder / ready).touch()
         ended.wait()
     return 0
