@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WRITE_SECONDS = 1.0  # between two writings, where there is something to write
+WRITE_SECONDS = 0.1  # between two writings, where there is something to write: what a kill may cost
 FORGET_SECONDS, DAY = 3600.0, 86400.0  # between two removals of what is too old
 SEEN_SECONDS = 10.0  # between two where there is nothing: so much of a kernel's time may be missing that ends while no gateway runs
 MOST_CELLS = 10_000  # of one answer
