@@ -67,6 +67,7 @@ class Rules:
         self._foreign_groups: dict[str, tuple[str, ...]] = {}  # those of them that only a user's next request would tell anew
         self.unkept = ""  # why live changes are lost as the broker ends
         self._news = False  # something may have to be kept
+        self._keeping = asyncio.Lock()  # an older text must not come after a newer one
         self._not_before = datetime.min.replace(tzinfo=UTC)  # it is tried again by itself
 
     # changing
@@ -117,21 +118,25 @@ class Rules:
 
     async def _keep(self) -> None:
         """What is new since it was last kept."""
-        if not self._news or self._memory is None:
-            return
-        newest = dict(list(self._foreign_groups.items())[-MOST_USERS:])
-        for name, text in ((CHANGES, to_text(self._live)), (GROUPS, json.dumps(newest) if newest else "")):
-            if text == self._kept.get(name, ""):
-                continue
-            try:
-                await self._memory.keep(name, text)
-            except ElasticError as exc:
-                self._not_before = self._moment() + AGAIN
-                self.unkept = f"Changes are in force and end with this gateway, as they can't be kept: {exc}"
-                log.error("%s", self.unkept)
+        async with self._keeping:
+            if not self._news or self._memory is None:
                 return
-            self._kept[name], self.unkept = text, ""
-        self._news = False
+            self._news = False  # what comes from now on is news again
+            newest = dict(list(self._foreign_groups.items())[-MOST_USERS:])
+            for name, text in ((CHANGES, to_text(self._live)), (GROUPS, json.dumps(newest) if newest else "")):
+                if text == self._kept.get(name, ""):
+                    continue
+                try:
+                    await self._memory.keep(name, text)
+                except BaseException as exc:
+                    self._news = True
+                    if not isinstance(exc, ElasticError):
+                        raise
+                    self._not_before = self._moment() + AGAIN
+                    self.unkept = f"Changes are in force and end with this gateway, as they can't be kept: {exc}"
+                    log.error("%s", self.unkept)
+                    return
+                self._kept[name], self.unkept = text, ""
 
     async def watch(self) -> None:
         """For ever: the policy file is read again when it has changed, quiet hours begin and end, and what is new is kept."""

@@ -255,6 +255,45 @@ def test_a_change_that_can_not_be_kept_is_in_force_and_says_so_until_it_is_kept(
     assert later(memory).leases.min_hold == 7.0
 
 
+class Slow(Memory):
+    """The first text takes longer to be written than the others."""
+
+    first = True
+
+    async def keep(self, name: str, text: str) -> None:
+        was, self.first = self.first, False
+        for _ in range(3 if was else 0):
+            await asyncio.sleep(0)
+        await super().keep(name, text)
+
+
+def test_of_two_changes_at_once_both_are_kept():
+    async def life() -> None:
+        rules = Rules(Leases())
+        await rules.recall(memory)
+        await asyncio.gather(rules.change_and_keep({"min_hold": 7}), rules.change_and_keep({"max_hold": 8}))
+
+    memory = Slow()
+    asyncio.run(life())
+    rules = later(memory)
+    assert (rules.leases.min_hold, rules.leases.max_hold) == (7.0, 8.0)
+
+
+def test_what_is_new_while_something_is_being_kept_is_kept_after_it():
+    async def life() -> None:
+        rules = Rules(Leases())
+        await rules.recall(memory)
+        first = asyncio.create_task(rules.change_and_keep({"min_hold": 7}))
+        await asyncio.sleep(0)
+        rules.belong({"ana": ["students"]}, keep=True)
+        await first
+        await rules._keep()
+
+    memory = Slow()
+    asyncio.run(life())
+    assert later(memory).levels.groups("ana") == ["students"]
+
+
 def test_groups_that_only_a_hub_tells_are_known_to_the_next_broker_and_newer_words_count_more():
     memory = Memory()
 
