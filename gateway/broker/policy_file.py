@@ -59,8 +59,10 @@ def read_file(text: str) -> Rulebook:
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
         raise _wrong(mark.line + 1 if mark else 1, f"this is no YAML: {exc.problem or exc.context}") from None
-    except (yaml.YAMLError, RecursionError) as exc:
-        raise _wrong(1, f"this is no YAML: {str(exc).splitlines()[0] if str(exc) else 'it is nested too deep'}") from None
+    except RecursionError:
+        raise _wrong(1, "this is no YAML: it is nested too deep") from None
+    except yaml.YAMLError as exc:
+        raise _wrong(1, f"this is no YAML: {(str(exc).splitlines() or ['it can not be read'])[0]}") from None
     return Rulebook() if node is None else _rulebook(node)
 
 

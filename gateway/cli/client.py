@@ -30,6 +30,7 @@ from ..settings import ElasticGateway, LocalBackend, SimulatedGpu, machine_confi
 
 SECONDS = 30.0  # for one answer
 NONE_RUNS = "no_gateway"
+NOT_YOURS = "User is not authorized"  # jupyter_server's words to whoever it knows
 
 
 class GatewayClient:
@@ -273,6 +274,12 @@ def _said(url: str, error: urllib.error.HTTPError) -> ElasticError:
         message, reason = body["message"], body.get("reason") or "refused"
     except (ValueError, KeyError, TypeError):
         message, reason = "", ""
+    if error.code == 403 and message.startswith(NOT_YOURS):
+        return ElasticError(
+            f"{url} knows who you are, and you may not do that: each user acts on their own kernels, an admin on all, on the policy and on "
+            "nodes. Give another token by --token-file or JUPYTER_TOKEN, or ask an admin.",
+            reason="forbidden",
+        )
     if error.code in (401, 403):
         return ElasticError(f"{url} doesn't let us in: give the right token by --token-file or JUPYTER_TOKEN.", reason="forbidden")
     if error.code == 404 and not message:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import secrets
 
+from ..protocol.errors import ElasticError
 from . import show
 
 
@@ -19,6 +20,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if not args.user or not args.user.isprintable():
+        raise ElasticError(f"{args.user[:40]!r} can't be the name of a user.", reason="bad_usage")
     token = secrets.token_hex(24)
     entry = {"token": f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"}
     entry |= {"groups": args.group} if args.group else {}

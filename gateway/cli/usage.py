@@ -64,10 +64,13 @@ def when(text: str | None, now: float | None = None) -> float | None:
     if text is None:
         return None
     ago = read_duration(text)
-    if ago is not None:
-        return (time.time() if now is None else now) - ago
     try:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
+        if ago is not None:
+            at = (time.time() if now is None else now) - ago
+        else:
+            found = datetime.fromisoformat(text)
+            at = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        datetime.fromtimestamp(at, UTC)  # there is such a year in UTC
+        return at
+    except (ValueError, OverflowError, OSError):
         raise ElasticError(f"{text!r} is no moment: write 2030-01-31, or 7d for a week ago.", reason="bad_usage") from None

@@ -198,8 +198,10 @@ def moment(text: str, name: str) -> float | None:
         return None
     try:
         found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
+        at = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        datetime.fromtimestamp(at, UTC)  # there is such a year in UTC
+        return at
+    except (ValueError, OverflowError, OSError):
         raise BadRequest(f"{name} must be a moment such as 2030-01-31T12:00:00Z.") from None
 
 

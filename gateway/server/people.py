@@ -93,7 +93,8 @@ def read_people(text: str) -> dict[str, Person]:
         found = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as exc:
         mark = getattr(exc, "problem_mark", None)
-        raise SettingError(f"{f'line {mark.line + 1}: ' if mark else ''}this is no YAML: {getattr(exc, 'problem', '')}.") from None
+        why = getattr(exc, "problem", None) or ("it is nested too deep" if isinstance(exc, RecursionError) else "it can't be read")
+        raise SettingError(f"{f'line {mark.line + 1}: ' if mark else ''}this is no YAML: {why}.") from None
     if found is None:
         return {}
     if not isinstance(found, dict):

@@ -64,6 +64,7 @@ def test_an_empty_file_and_json_are_fine(text: str):
         ("site: {idle_timeout: 1}\nusers: {}\nsite: {}\n", r"line 3: 'site' stands in line 1 already"),
         ("site:\n  idle_timeout: 5\n idle: 3\n", r"line 3: this is no YAML"),
         ("site: [", r"line \d: this is no YAML"),
+        ("site: " + "[" * 5000, r"line 1: this is no YAML: it is nested too deep"),
         ("- site", r"line 1: the policy must have site, flavors"),
         ("site: &a {idle_timeout: 1}\nusers: {ana: {<<: *a}}", r"line 2: users.ana must have settings"),
         ("site:\n  policy_file: other.yaml\n", r"line 2: there is no policy 'policy_file'"),

@@ -122,6 +122,8 @@ class Face(BaseHTTPRequestHandler):
             return 200, KERNELSPECS
         if self.path == "/api/gpu/nodes/local/drain":
             return 200, self.server.state
+        if self.path == "/api/gpu/nodes/theirs/drain":
+            return 403, {"message": "User is not authorized to write on resource: gpu.", "reason": "forbidden"}
         if self.path == "/api/shutdown":
             return 200, {"ended": 2 if sent["kernels"] else 0}
         return 200, self.server.state

@@ -156,11 +156,20 @@ def test_what_the_gateway_has_recorded_can_be_replayed():
         recorded([])
 
 
+def test_a_user_who_may_not_do_that_is_told_so_and_not_that_the_token_is_wrong(cli, fake):
+    status, _, err = cli("drain", "theirs")
+    assert (status, "may not" in err, "right token" in err) == (1, True, False)
+
+
 @pytest.mark.parametrize(
     "argv",
     [
         ("usage", "--since", "yesterday"),
+        ("usage", "--since", "800000d"),
+        ("usage", "--until", "0001-01-01T00:00:00+23:00"),
         ("usage", "--by", "moon"),
+        ("token", ""),
+        ("token", "a\nb"),
         ("policy", "--user", "ann"),
         ("policy", "--undo", "min_hold=1"),
         ("policy", "--user", "ann", "--undo", "min_hold=1"),

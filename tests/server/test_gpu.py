@@ -10,7 +10,7 @@ import pytest
 
 from gateway.broker.news import BURST, KERNEL, News
 from gateway.protocol.errors import BadRequest
-from gateway.server.gpu import BACKLOG, PACE, Stream, duration
+from gateway.server.gpu import BACKLOG, PACE, Stream, duration, moment
 
 
 class Broker:
@@ -34,6 +34,12 @@ class Broker:
 def test_a_hold_that_is_no_duration_is_refused(value):
     with pytest.raises(BadRequest, match="seconds"):
         duration({"seconds": value}, "seconds")
+
+
+@pytest.mark.parametrize("text", ["yesterday", "nan", "0001-01-01T00:00:00+23:00", "9999-12-31T23:59:59-23:00"])
+def test_a_moment_that_is_none_in_utc_is_refused(text):
+    with pytest.raises(BadRequest, match="since must be a moment"):
+        moment(text, "since")
 
 
 def test_a_stream_begins_with_the_whole_state_and_goes_on_with_each_change():
