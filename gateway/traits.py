@@ -68,6 +68,11 @@ class Priority(Int):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"min": -1000, "max": 1000, **kwargs})
 
+    def validate(self, obj: Any, value: Any) -> Any:
+        if isinstance(value, bool):  # to Python it is 0 or 1
+            self.error(obj, value)
+        return super().validate(obj, value)
+
     def info(self) -> str:
         return f"a whole number from {self.min} to {self.max}"
 

@@ -53,6 +53,7 @@ def test_an_empty_file_and_json_are_fine(text: str):
         ("site:\n  idle_timeout: [1]\n", r"line 2: idle_timeout can't be \[\]"),
         ("site:\n  idle_timeot: 5\n", r"line 2: there is no policy 'idle_timeot'. Did you mean idle_timeout\?"),
         ("site:\n  priority: 1001\n", r"line 2: priority can't be 1001: it must be a whole number from -1000 to 1000"),
+        ("site:\n  priority: true\n", r"line 2: priority can't be true: it must be a whole number"),
         ("site:\n  quiet_hours: late\n", r"line 2: quiet_hours can't be \"late\": 'late' is no time of day"),
         ("user:\n  ana: {}\n", r"line 1: there is no section 'user'. Did you mean users\?"),
         ("users:\n  ana:\n    park_backoff: 5\n", r"line 3: park_backoff holds for the whole site"),
