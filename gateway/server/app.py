@@ -32,7 +32,7 @@ from ..enterprise import environment as enterprise
 from ..protocol.errors import ElasticError, cause
 from ..provisioner import ElasticProvisioner
 from ..settings import Bursts, ElasticGateway, KubernetesBackend, Leases, LocalBackend, SimulatedGpu, StrictConfigFiles, Usage
-from . import embed, strict
+from . import embed, hub, strict
 from .access import ElasticAuthorizer
 from .answers import NowhereHandler
 from .auth import ElasticIdentityProvider, kept_token
@@ -176,7 +176,8 @@ class ElasticGatewayApp(StrictConfigFiles, ServerApp):
             self.log.warning(told)
         try:
             typed = self.cli_config or Config()
-            for warning in strict.check(self.config, self._classes_inc_parents(), OURS, typed):
+            of_hub = hub.settings() if "HubAuth" in self.config else []
+            for warning in strict.check(self.config, [*self._classes_inc_parents(), *of_hub], [*OURS, *of_hub], typed):
                 self.log.warning(warning)
             files = {path: Path(path).read_text(errors="replace") for path in self.loaded_config_files}
             strict.check_values(self.config, KNOBS, typed, files)

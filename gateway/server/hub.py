@@ -14,6 +14,15 @@ from ..protocol.errors import SettingError
 from .people import MAX_NAME, Person
 
 
+def settings() -> list[type[Configurable]]:
+    """Whose settings count with a Hub; none without its package."""
+    try:
+        from jupyterhub.services.auth import HubAuth
+    except ImportError:
+        return []
+    return [HubAuth]
+
+
 class Hub:
     """``HubAuth``'s settings count (``c.HubAuth.api_url``, ``access_scopes``, ``cache_max_age``), and for a service that a Hub has started
     its environment (``JUPYTERHUB_API_TOKEN`` and the like). Raises ``SettingError``."""

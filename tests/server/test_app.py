@@ -46,6 +46,23 @@ def test_it_serves_kernels_and_no_files():
     assert not app.open_browser
 
 
+def test_settings_of_a_hub_may_be_typed_and_a_misspelled_one_stops_the_start(capsys, tmp_path, monkeypatch):
+    hub = "--ElasticIdentityProvider.hub=True"
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    def started(*typed: str) -> None:
+        app = ElasticGatewayApp()
+        app.parse_command_line([hub, *typed])
+        app.load_config_file()
+        app.init_logging()
+
+    started("--HubAuth.api_url=http://hub:8081/hub/api", "--HubAuth.cache_max_age=60")
+    with pytest.raises(SystemExit):
+        started("--HubAuth.access_scope=['x']")
+    assert "Did you mean HubAuth.access_scopes?" in capsys.readouterr().err
+
+
 def test_it_looks_for_idle_kernels_often_enough_for_a_short_timeout():
     assert ElasticMappingKernelManager(cull_idle_timeout=20).cull_interval == 5
     assert ElasticMappingKernelManager(cull_idle_timeout=7200, cull_warning=60).cull_interval == 30
