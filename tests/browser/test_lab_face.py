@@ -112,8 +112,14 @@ def test_the_panel_shows_two_users_the_site_and_lets_each_act_on_their_own(noteb
 
 
 @pytest.mark.timeout(300)
-def test_the_panel_shows_a_distributed_cell_its_ranks_what_they_print_and_which_has_failed(notebook):
-    cell = "%%distributed -e none -w 3\nprint('I am', RANK)\nif RANK == 1: raise ValueError('an empty batch')\nimport time; time.sleep(600)"
+def test_the_panel_shows_a_distributed_cell_its_ranks_what_they_print_and_which_has_failed(notebook, tmp_path):
+    cell = f"""%%distributed -e none -w 3
+import os, time
+print('I am', RANK, flush=True)
+open({str(tmp_path)!r} + f'/{{RANK}}', 'w').close()
+while len(os.listdir({str(tmp_path)!r})) < 3: time.sleep(0.01)  # all have printed before one ends them
+if RANK == 1: raise ValueError('an empty batch')
+time.sleep(600)"""
     sheet = notebook(cell)
     panel(sheet, "Your kernels").wait_for()
     sheet.run_all()

@@ -226,6 +226,18 @@ def test_a_helper_that_is_killed_at_any_place_leaves_a_true_state(kernel: Kernel
         is_true(kernel, answers[0])
 
 
+def test_a_restore_that_goes_on_after_its_helper_was_killed_is_seen_and_undone(kernel: Kernel) -> None:
+    rig, answers = kernel.rig, []
+    assert kernel.parks() is None
+    rig.node.set(seconds=1.0)  # the next helper is there sooner
+    rig.device.resume(kernel.main.pid, rig.node.uuids[:1], lambda error, size: answers.append(error))
+    rig.until(lambda: rig.node.used() > 0)  # it has begun, in the kernel's own process
+    rig.killed()
+    rig.until(lambda: answers)
+    assert answers[0] is not None
+    is_true(kernel, answers[0])
+
+
 def test_a_target_left_failed_by_its_dead_helper_is_told_as_lost(kernel: Kernel) -> None:
     rig, answers = kernel.rig, []
     rig.node.set(seconds=0.5, desync=1)

@@ -24,6 +24,8 @@ from .steps import Lost, Poisoned, Say, Steps
 HOST_MARGIN = 1.1  # of the state's size, in host memory
 REASONS = {driver.NOT_READY: "gpu_busy", driver.NOT_SUPPORTED: "not_supported", driver.NOT_PERMITTED: "not_permitted"}
 UNFIT = "no_device"  # a process in which the driver has failed to start once can't be used any more
+STILL_SECONDS = 1.0  # for which a restore may not show though its caller is dead,
+SLOW_RESTORE = 2e9  # and bytes a second that it makes at least
 SWEEP_SECONDS = 5.0  # for what was killed to end
 TROUBLE = (DriverError, DeviceError, Lost, NvmlError, OSError)  # whatever stops a move: it is undone
 RESTART = "Save what you need of the kernel's other variables and restart it."
@@ -141,6 +143,8 @@ class Parking:
         self._before, self._sizes = before, sizes
         try:
             self._steps.settle(processes, goal)
+            if goal == CHECKPOINTED:
+                self._until_still(processes, _total(sizes))
         except Lost as exc:
             raise self._lost("parked" if goal == RUNNING else "resumed", str(exc), gpus, floor) from exc
 
@@ -172,6 +176,16 @@ class Parking:
             self._pause(0.01)
 
     # steps
+
+    def _until_still(self, processes: Sequence[Identity], state: int) -> None:
+        """A restore that a helper had begun before it died may go on in the kernel's own process, which is CHECKPOINTED until its end:
+        watch for as long as one of ``state`` bytes may take, and go back once more. Raises ``Lost``."""
+        end = self._clock() + STILL_SECONDS + state / SLOW_RESTORE
+        while self._clock() < end:
+            if any(self._steps.state(process) not in (None, CHECKPOINTED) for process in processes):
+                self._steps.settle(processes, CHECKPOINTED)
+                return
+            self._pause(0.02)
 
     def _initialise(self) -> None:
         """A restore needs the driver loaded: by persistence mode, or by its caller. Raises ``DeviceError`` before anything is done."""

@@ -60,9 +60,12 @@ const actions = {
   /** Interrupts once the cell has printed something. */
   interrupt: async ({ code }) => {
     const future = session.kernel.requestExecute({ code });
-    let ename = '';
+    let [asked, ename] = [false, ''];
     future.onIOPub = message => {
-      if (message.header.msg_type === 'stream') void session.kernel.interrupt();
+      if (message.header.msg_type === 'stream' && !asked) {
+        asked = true; // a second one would meet the kernel as it tells of the first
+        void session.kernel.interrupt();
+      }
       if (message.header.msg_type === 'error') ename = message.content.ename;
     };
     await future.done;
