@@ -98,6 +98,17 @@ class JsonErrors:
         self.finish(json.dumps(told(status_code, kwargs.get("exc_info", (None, None))[1])))
 
 
+class PingsByItself:
+    """Of a websocket."""
+
+    def get_websocket_protocol(self: Any) -> Any:
+        """jupyter_server gives its ping interval in milliseconds and pings by itself; tornado would take it for seconds."""
+        protocol = super().get_websocket_protocol()  # type: ignore[misc]
+        if protocol is not None:
+            protocol.params.ping_interval = None
+        return protocol
+
+
 class PreFlight:
     """The question that a browser asks without a token before it asks with one. The stock answer allows every origin if any is."""
 

@@ -18,14 +18,14 @@ from tornado import web
 from tornado.websocket import WebSocketHandler
 
 from ..protocol import websocket as ws
-from .answers import JsonErrors, no_such_kernel
+from .answers import JsonErrors, PingsByItself, no_such_kernel
 from .connection import ElasticWebsocketConnection
 
 NAMELESS_WAIT = 30.0  # seconds; less than the 40 for which stock clients wait for a handshake
 MAX_MESSAGE_BYTES = 512 << 20  # as much as jupyter_server's buffer takes; tornado's 10 MiB cut off large widgets
 
 
-class ChannelsHandler(JsonErrors, KernelWebsocketHandler):
+class ChannelsHandler(JsonErrors, PingsByItself, KernelWebsocketHandler):
     """Chooses the protocol, finds the kernel, and hands the socket to a connection."""
 
     connection: ElasticWebsocketConnection | None = None
@@ -33,13 +33,6 @@ class ChannelsHandler(JsonErrors, KernelWebsocketHandler):
     @property
     def max_message_size(self) -> int:
         return self.settings.get("websocket_max_message_size", MAX_MESSAGE_BYTES)
-
-    def get_websocket_protocol(self) -> Any:
-        """jupyter_server gives its ping interval in milliseconds and pings by itself; tornado would take it for seconds."""
-        protocol = super().get_websocket_protocol()
-        if protocol is not None:
-            protocol.params.ping_interval = None
-        return protocol
 
     @ws_authenticated
     async def get(self, kernel_id: str) -> None:

@@ -19,7 +19,7 @@ from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from ..broker.news import POLICY, SUBJECTS, News
-from .answers import JsonErrors
+from .answers import JsonErrors, PingsByItself
 
 SCHEMAS = {subject: f"https://schema.jupyter.org/jupyter_elastic_gateway/{subject}/v1" for subject in SUBJECTS}
 BACKLOG = 1 << 20  # bytes that a reader may be behind before it is cut
@@ -39,18 +39,11 @@ def emit_news(news: News, events: EventLogger) -> Callable[[], None]:
     return news.join(emit)
 
 
-class EventsSocket(JsonErrors, WebSocketMixin, SubscribeWebsocket):  # type: ignore[misc]
+class EventsSocket(JsonErrors, PingsByItself, WebSocketMixin, SubscribeWebsocket):  # type: ignore[misc]
     """jupyter_server's own, but for who hears what. ``?kernel=ID``: of that kernel alone."""
 
     kernel = ""
     behind = 0  # bytes on their way to the reader
-
-    def get_websocket_protocol(self) -> Any:
-        """jupyter_server gives its ping interval in milliseconds and pings by itself; tornado would take it for seconds."""
-        protocol = super().get_websocket_protocol()
-        if protocol is not None:
-            protocol.params.ping_interval = None
-        return protocol
 
     @ws_authenticated
     async def get(self, *args: Any, **kwargs: Any) -> None:
