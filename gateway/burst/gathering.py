@@ -17,7 +17,7 @@ from ..protocol.errors import BadRequest
 from .record import Folder
 
 FROM, UPTO = "from", "upto"  # in a line: the number of the pod, and how much of its journal has been taken in
-KEPT = frozenset({burst.OUT, burst.SHOW, burst.STEP, burst.NOTE})
+KEPT = frozenset({burst.OUT, burst.SHOW, burst.STEP, burst.NOTE, burst.WAITS})
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..protocol.burst import Plan, Process, Size
+from ..protocol.burst import REQUIREMENT, Plan, Process, Size
 from ..protocol.errors import BadRequest
 from .engines import engine
 from .record import Record
@@ -46,6 +46,10 @@ def _environment(request: dict[str, Any]) -> dict[str, str]:
     return env
 
 
+def _is_requirement(value: Any) -> bool:
+    return isinstance(value, str) and REQUIREMENT.fullmatch(value) is not None
+
+
 def checked_request(request: dict[str, Any]) -> dict[str, Any]:
     """What a kernel says of its Python. Raises ``BadRequest``."""
     for name, kind in _KINDS.items():
@@ -53,4 +57,7 @@ def checked_request(request: dict[str, Any]) -> dict[str, Any]:
             raise BadRequest(f"{name} is missing in what the kernel says of its Python.")
     if not all(isinstance(value, str) for value in request["env"].values()):
         raise BadRequest("env must hold text.")
+    pip = request.get("pip") or {}
+    if not isinstance(pip, dict) or not all(_is_requirement(each) for part in pip.values() for each in part):
+        raise BadRequest("pip must hold what pip is to install, as it names packages.")
     return request

@@ -57,6 +57,8 @@ class Distributed:
         ``--save-every 5m``  how often an elastic.State is saved, in case that a worker is lost
         ``--restartable``  a cell without commit may begin anew when workers change or are lost
         ``--queue Q``      on Kubernetes: begin when Kueue lets it, from its queue Q in the kernels' namespace
+        ``--pip P``        install P for the workers, as pip names it, and again for more; ``--pip installed``: what was installed
+                           in this kernel's pod, which workers in pods don't have by themselves
         ``--name NAME``    how it is called in ``%burst``
         ``--dry-run``      only show what would be taken along, and on Kubernetes the objects that would be made
         """
@@ -71,7 +73,7 @@ class Distributed:
             print(self._home.listing(capsule))
             self._preview(self._wanted(options, cell, capsule))
             return
-        shown = self._started(self._wanted(options, cell, capsule), request(options), capsule)
+        shown = self._started(self._wanted(options, cell, capsule), request(options, capsule.installed), capsule)
         following = Following(shown, Outlet(self._shell, options.show, options.most))
         if options.detach:
             threading.Thread(target=following.watch, name=f"elastic {shown['name']}", daemon=True).start()

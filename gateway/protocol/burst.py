@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,8 @@ UNTIL = "until"  # asked, commits: it leaves once it has done so many
 # What a rank's pod is told, in a mounted file
 SPEC = "burst.json"  # url, certificate, token, burst: how it reaches the folder at the gateway
 USER_ERROR = 13  # exit code of a rank's pod whose cell has failed: by it the cluster tells that from what may be tried again
+
+REQUIREMENT = re.compile(r"[A-Za-z0-9][^\x00-\x1f]{0,999}")  # what pip may be told to install: no option of pip's, nor a path
 
 OK, ERROR, CANCELLED, LOST = "ok", "error", "cancelled", "lost"
 OUTCOMES = (OK, ERROR, CANCELLED, LOST)

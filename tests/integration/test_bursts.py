@@ -10,6 +10,7 @@ import pytest
 
 from gateway.backends.processes import started
 from tests.integration.machine import until
+from tests.wheels import wheel
 
 
 @pytest.fixture(scope="module")
@@ -268,3 +269,16 @@ def test_a_kernel_of_nobody_by_name_has_bursts_too(gateway):
 
 def test_a_queue_of_a_cluster_is_refused_on_one_machine(browser):
     assert "leave --queue out" in browser.run(distributed("print(1)", "-w 2 -e none --queue q")).err
+
+
+def test_pip_installs_for_the_workers_alone(browser, tmp_path):
+    wheel(tmp_path, "tiny", "1.5")
+    browser.run(f"import os\nos.environ.update(PIP_NO_INDEX='1', PIP_FIND_LINKS={str(tmp_path)!r})")
+    cell = browser.run(distributed("import tiny\nhas = tiny.VERSION", "-w 2 -e none --pip tiny==1.5"))
+    assert cell.status == "ok", cell
+    assert browser.run("print(has)").out == "1.5\n"
+    assert browser.run("import tiny").ename == "ModuleNotFoundError"
+    failed = browser.run(distributed("print('never')", "-w 2 -e none --pip nosuch"))
+    assert (failed.ename, failed.out) == ("BurstFailed", ""), failed
+    assert "No matching distribution found for nosuch" in failed.evalue
+    assert "--pip takes a package" in browser.run(distributed("print('never')", "--pip=--index-url=https://example.org")).err

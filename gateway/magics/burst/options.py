@@ -12,15 +12,17 @@ import shlex
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from ...protocol.burst import REQUIREMENT
 from ...protocol.durations import read_duration
 
 _ABSENT = {  # words of other launchers
-    "--image": "another image for workers is", "--pip": "installing packages for workers is",
+    "--image": "another image for workers is",
     "--on-demand": "a choice of nodes is", "--procs": "several processes for each worker are",
     "--ps": "parameter servers are", "--role": "roles are",
 }  # fmt: skip
 
 
+INSTALLED = "installed"
 SAVE_EVERY = 300.0  # seconds between two saves of an elastic.State, beside those that a change of size needs
 
 
@@ -49,6 +51,7 @@ class Options:
     restartable: bool = False
     compress: Optional[str] = None
     queue: Optional[str] = None  # of the cluster
+    pip: tuple[str, ...] = ()  # to install for the workers; INSTALLED: what the user has in the kernel
     dry_run: bool = False
 
     @property
@@ -81,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--name")
     parser.add_argument("--queue")
+    parser.add_argument("--pip", action="append", default=[])
     return parser
 
 
@@ -104,6 +108,7 @@ def read(line: str) -> Options:
         show=_ranks("--show", show, most), init=found.init, detach=found.detach, timeout=_duration("--timeout", found.timeout),
         save_every=_duration("--save-every", found.save_every) or SAVE_EVERY, restartable=found.restartable,
         compress=_compress(found.compress, engine), dry_run=found.dry_run, queue=found.queue,
+        pip=_requirements(found.pip),
     )  # fmt: skip
 
 
@@ -141,6 +146,13 @@ def _compress(text: Optional[str], engine: str) -> Optional[str]:
     if not re.fullmatch(r"fp16|bf16|powersgd(:[1-9][0-9]{0,3})?", text):
         raise Usage(f"--compress takes fp16, bf16, powersgd or powersgd:RANK, not {text!r}")
     return text
+
+
+def _requirements(texts: list[str]) -> tuple[str, ...]:
+    bad = next((text for text in texts if not REQUIREMENT.fullmatch(text)), None)
+    if bad is not None:
+        raise Usage(f"--pip takes a package as pip names it, as in --pip einops==0.8, or the word {INSTALLED}; not {bad!r}")
+    return tuple(texts)
 
 
 def _gpus(text: Optional[str]) -> Optional[int]:

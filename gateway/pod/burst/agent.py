@@ -19,6 +19,7 @@ from ...protocol import burst
 from ...protocol.burst import Plan, Size
 from ..child import started
 from ..possession import Possession
+from . import packages
 from .group import LAST_WORD, Group
 from .journal import Journal
 from .meeting import Rank
@@ -62,6 +63,11 @@ class Agent:
         if taken:
             self._journal.end(burst.ERROR, f"{taken}. Run the cell again.")
             return
+        outcome = self._install()
+        if outcome is not None:
+            self._possession.leave()
+            self._journal.end(*outcome)
+            return
         self._now = self._group(first)
         self._now.start(None)
         self._write_group()
@@ -102,12 +108,8 @@ class Agent:
             group.turn(now)
         if self._outcome is not None:
             return
-        if self._cancelled:
-            self._end(burst.CANCELLED, self._cancelled)
-        elif self._plan.timeout is not None and now - self._began > self._plan.timeout:
-            self._end(burst.ERROR, f"It ran for {self._plan.timeout:g} seconds, as long as --timeout lets it.")
-        elif self._plan.owner_pid is not None and started(self._plan.owner_pid) != self._plan.owner_started:
-            self._end(burst.CANCELLED, "The kernel that asked for it has ended or was restarted.")
+        if told := self._told_to_end(now):
+            self._end(*told)
         elif self._restarts:
             self._take_over()
         elif self._now.failed is not None:
@@ -122,6 +124,38 @@ class Agent:
             self._lost(trouble)
         else:
             self._look_at_size(now)
+
+    def _told_to_end(self, now: float) -> Optional[tuple[str, str]]:
+        """Outcome and message, where somebody or a clock wants its end."""
+        if self._cancelled:
+            return burst.CANCELLED, self._cancelled
+        if self._plan.timeout is not None and now - self._began > self._plan.timeout:
+            return burst.ERROR, f"It ran for {self._plan.timeout:g} seconds, as long as --timeout lets it."
+        if self._plan.owner_pid is not None and started(self._plan.owner_pid) != self._plan.owner_started:
+            return burst.CANCELLED, "The kernel that asked for it has ended or was restarted."
+        return None
+
+    def _install(self) -> Optional[tuple[str, str]]:
+        """What its workers need besides; the burst's end, where that can't be had."""
+        names = packages.wanted(self._folder)
+        if not names:
+            return None
+        self._journal.add(burst.WAITS, text=f"installs {', '.join(names[:4])}{' …' * (len(names) > 4)} for its workers")
+        python = str(burst.read_json(self._folder / burst.REQUEST)["python"])
+        try:
+            installing = packages.Installing(self._folder, python, self._plan.env, self._umask)
+        except OSError as exc:
+            return burst.ERROR, f"{python} can't be started: {exc.strerror or exc}."
+        while (code := installing.poll()) is None:
+            if told := self._told_to_end(time.monotonic()):
+                installing.end()
+                return told
+            time.sleep(LOOK)
+        if code:
+            return burst.ERROR, installing.trouble()
+        path = [str(self._folder / packages.TARGET), self._plan.env.get("PYTHONPATH", "")]
+        self._plan.env["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+        return None
 
     # a group is through, or has failed
 

@@ -50,6 +50,8 @@ def run(folder: Path, place: dict[str, int], line: Line, state: Optional[str]) -
         request = burst.read_json(folder / burst.REQUEST)
         arena = _arena(folder / burst.CAPSULE)
         cell = load(arena.private, arena=arena, local_rank=place["LOCAL_RANK"])
+        if rank == 0 and cell.missing:
+            line.say(burst.NOTE, text=_lacks(cell.missing))
         if request.get("init"):
             make_process_group(cell.source.text)
         if request.get("compress") and is_used(cell.source.text):
@@ -75,6 +77,13 @@ def run(folder: Path, place: dict[str, int], line: Line, state: Optional[str]) -
     flush()
     line.say(burst.DONE)
     return 0
+
+
+def _lacks(missing: list[dict[str, str]]) -> str:
+    """What the user has installed in the notebook, and the workers' image hasn't."""
+    names = [f"{item['name']} {item['version']}" for item in missing[:5]]
+    rest = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+    return f"Installed in the notebook and not in its workers: {', '.join(names)}{rest}. With --pip installed they get them too."
 
 
 def flush() -> None:

@@ -55,7 +55,11 @@ def load(blobs: Sequence[layout.Buffer], *, arena: Optional[Arena] = None, stric
         raise VersionMismatch(
             "The ranks can't load what the notebook sent:\n"
             f"{versions.table(fatal, 'the notebook has', 'the rank')}\n"
-            "Use the notebook's own image for the ranks, or install the same versions there."
+            + (
+                "You have installed that in the notebook: with --pip installed the workers get it too."
+                if versions.missing(header["installed"])
+                else "Use the notebook's own image for the ranks, or install the same versions there (--pip)."
+            )
         )
     return Cell(header, arena or arena_of(blobs), found, local_rank)
 

@@ -1,0 +1,87 @@
+"""What a burst wants installed for its workers: ``python -m gateway.pod.burst.packages FOLDER`` puts it into the burst's own folder.
+
+pip decides what is missing. It must never change what is installed where the workers' Python comes from, nor install anything that
+isn't asked for, nor what is there already in the same version.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+from ...protocol import burst
+from ...protocol.transfer import versions
+from ..child import Child, last_words
+
+TARGET = "packages"  # in the burst's folder, first on the workers' module path
+_LOG = "pip.log"
+_PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--quiet", "--progress-bar", "off")
+SAME, WANTED = "same", "wanted"  # of a request: what the notebook has, in those very versions; what the user names, with what it needs
+
+
+class Installing:
+    """pip at work for the burst in ``folder``, whose workers have ``env``. Raises ``OSError`` where Python can't be started."""
+
+    def __init__(self, folder: Path, python: str, env: dict[str, str], umask: int) -> None:
+        self._log = folder / _LOG
+        self._child = Child([python, "-m", __name__, str(folder)], env, str(folder), self._log, umask)
+
+    def poll(self) -> Optional[int]:
+        """As of a process; what pip has left running is ended with it."""
+        code = self._child.poll()
+        if code is not None:
+            self._child.sweep()
+            self._child.close()
+        return code
+
+    def end(self) -> None:
+        self._child.sweep()
+        while self._child.poll() is None:
+            time.sleep(0.01)
+        self._child.close()
+
+    def trouble(self) -> str:
+        """For people, after it has failed."""
+        return f"What --pip names can't be installed for the workers. pip says:\n{last_words(self._log)}"
+
+
+def wanted(folder: Path) -> list[str]:
+    """What is to be installed for the burst in ``folder``, for people. Raises ``OSError``, ``ValueError``."""
+    asked = _asked(folder)
+    return [*asked.get(SAME, ()), *asked.get(WANTED, ())]
+
+
+def _asked(folder: Path) -> dict[str, Any]:
+    asked: dict[str, Any] = burst.read_json(folder / burst.REQUEST).get("pip") or {}
+    return asked
+
+
+def main(argv: list[str]) -> int:
+    """pip's exit code, its words on stdout and stderr."""
+    folder = Path(argv[1])
+    asked = _asked(folder)
+    here = [{"name": name, "version": number, "spec": each} for each in asked.get(SAME, ()) for name, _, number in [each.partition("==")]]
+    exact = [item["spec"] for item in versions.missing(here)]
+    if asked.get(WANTED):
+        report = folder / "pip.json"
+        code = subprocess.run([sys.executable, *_PIP, "--dry-run", "--report", str(report), *asked[WANTED]], check=False).returncode
+        if code:
+            return code
+        exact += [_exactly(item) for item in json.loads(report.read_text())["install"]]
+    if not exact:
+        return 0
+    return subprocess.run([sys.executable, *_PIP, "--no-deps", "--target", str(folder / TARGET), *exact], check=False).returncode
+
+
+def _exactly(item: dict[str, Any]) -> str:
+    """The requirement for what pip has found."""
+    name, number = item["metadata"]["name"], item["metadata"]["version"]
+    return f"{name} @ {item['download_info']['url']}" if item.get("is_direct") else f"{name}=={number}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
