@@ -19,6 +19,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 from ..protocol.errors import SettingError
 
 _LONGEST_SOCKET = 100  # bytes; the system allows 107
+RUNTIME_DIR = "LocalBackend.runtime_dir"
 _BELOW = len("/k/0123456789abcdef/magic.sock")
 
 
@@ -62,20 +63,18 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-def private_folder(path: Path) -> Path:
-    """``path`` as a folder that this user owns and nobody else may enter."""
+def private_folder(path: Path, setting: str = RUNTIME_DIR) -> Path:
+    """``path`` as a folder that this user owns and nobody else may enter. ``setting``: what chooses it."""
     try:
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
         seen = path.lstat()
         if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid():
-            raise SettingError(
-                f"{path} isn't a folder of this user, so kernels can't be kept there: remove it, or set LocalBackend.runtime_dir."
-            )
+            raise SettingError(f"{path} isn't a folder of this user, so nothing private can be kept there: remove it, or set {setting}.")
         if seen.st_mode & 0o077:
             path.chmod(0o700)
     except OSError as exc:
-        raise SettingError(f"the folder {path} can't be used ({exc.strerror}): set LocalBackend.runtime_dir to one that can.") from None
+        raise SettingError(f"the folder {path} can't be used ({exc.strerror}): set {setting} to one that can.") from None
     return path
 
 
@@ -84,7 +83,7 @@ def _root(runtime_dir: str) -> Path:
         root = Path(runtime_dir).expanduser().absolute()
         if len(os.fsencode(root)) + _BELOW > _LONGEST_SOCKET:
             most = _LONGEST_SOCKET - _BELOW
-            raise SettingError(f"LocalBackend.runtime_dir is too long for socket paths: {root}. Choose one of at most {most} bytes.")
+            raise SettingError(f"{RUNTIME_DIR} is too long for socket paths: {root}. Choose one of at most {most} bytes.")
     else:
         root = Path(jupyter_runtime_dir()) / "elastic"
         if len(os.fsencode(root)) + _BELOW > _LONGEST_SOCKET:
@@ -92,5 +91,5 @@ def _root(runtime_dir: str) -> Path:
     try:
         root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as exc:
-        raise SettingError(f"the folder {root.parent} can't be made ({exc.strerror}): set LocalBackend.runtime_dir to another.") from None
+        raise SettingError(f"the folder {root.parent} can't be made ({exc.strerror}): set {RUNTIME_DIR} to another.") from None
     return private_folder(root)

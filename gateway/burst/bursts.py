@@ -409,7 +409,7 @@ def _root(folder: str, owner: str) -> Path:
         root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as exc:
         raise SettingError(f"The folder {root.parent} can't be made ({exc.strerror}): set Bursts.folder to another.") from None
-    return private_folder(root)
+    return private_folder(root, "Bursts.folder")
 
 
 def _whole(fields: dict[str, Any], name: str, least: int, most: int) -> int:

@@ -36,8 +36,10 @@ def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingError, match=r"LocalBackend\.runtime_dir"):
         Places(str(tmp_path / "file" / "e"))
-    with pytest.raises(SettingError, match="isn't a folder"):
+    with pytest.raises(SettingError, match=r"isn't a folder.*LocalBackend\.runtime_dir"):
         private_folder(tmp_path / "file")
+    with pytest.raises(SettingError, match=r"isn't a folder.*Bursts\.folder"):
+        private_folder(tmp_path / "file", "Bursts.folder")
 
 
 def test_a_path_too_long_for_sockets_is_told_or_avoided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
