@@ -16,6 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 from . import stalls as stalls_extension
+from .burst_pods import burst_pods
+from .bursts import bursts
 from .capture import capture
 from .month import month
 from .pages import pages
@@ -255,9 +257,9 @@ async def two_users(minutes: float = 1.0) -> dict[str, float]:
 
 
 BENCHMARKS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (round_trip, flood, payloads, lease, supervisor, many, two_users, pages, capture, month)
+    f.__name__: f for f in (round_trip, flood, payloads, lease, supervisor, many, two_users, pages, capture, bursts, month)
 }
-ON_A_CLUSTER: dict[str, Callable[..., Any]] = {"pods": pods}
+ON_A_CLUSTER: dict[str, Callable[..., Any]] = {"pods": pods, "burst_pods": burst_pods}
 
 
 def main() -> None:
