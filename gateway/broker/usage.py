@@ -150,8 +150,16 @@ class Usage:
             return
         rows, self._pending = [*self._pending, *rows], []
         try:
+            if await self._do(file.gone):
+                log.warning(
+                    "%s was removed or replaced: GPU time is kept there anew from here on, and what stood in it is gone.", self._path
+                )
+                await self._do(file.close)
+                await self._do(self._open)
+                file, known = self._file, {row.id for row in rows}
+                rows += [row for row in self._rows.values() if row.id not in known]  # what goes on began before
             await self._do(lambda: file.write(rows, now))
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, OSError) as exc:
             log.error("GPU time can't be written to %s just now: %s", self._path, exc)
             self._pending = rows + self._pending
         else:

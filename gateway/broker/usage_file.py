@@ -76,12 +76,25 @@ class UsageFile:
     """``path`` may be ``:memory:``. Raises ``sqlite3.Error``, and ``OSError`` where its folder can't be written."""
 
     def __init__(self, path: str) -> None:
+        self._path = path
         if path != ":memory:":
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._identity = self._look()
         self._db = sqlite3.connect(path)
         self._db.execute("PRAGMA journal_mode=WAL")  # a kill loses nothing that was written; readers wait for nobody
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.executescript(_TABLES)
+
+    def gone(self) -> bool:
+        """Somebody has removed it, or put another in its place: what is written now, nobody will read."""
+        return self._look() != self._identity
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            seen = os.stat(self._path)
+        except OSError:
+            return None
+        return seen.st_dev, seen.st_ino
 
     def found(self) -> Found:
         db = self._db

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import time
 from statistics import median
 
 from gateway.backends.kubernetes import names
 
-from ..cluster.cluster import Cluster
+from ..cluster.cluster import Cluster, CommandFailed
 from ..cluster.images import KERNEL
 from ..cluster.rig import PodGateway
 from ..integration.machine import until
@@ -58,7 +57,7 @@ def _by_kubectl(gateway: PodGateway, witness: Witness, name: str) -> float:
     while True:
         try:
             said = cluster.kubectl("logs", "-f", f"job/{name}", "-n", witness.namespace, "--pod-running-timeout=60s")
-        except (subprocess.CalledProcessError, RuntimeError):
+        except CommandFailed:
             continue  # its pods are not there yet
         if "first" in str(said):
             break

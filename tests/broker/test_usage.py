@@ -246,3 +246,20 @@ def test_the_file_is_this_users_alone(path: Path):
 
     told(story, path)
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_is_removed_while_the_gateway_runs_is_begun_anew_and_the_log_says_so(path: Path, caplog: pytest.LogCaptureFixture):
+    async def story(site: Site) -> None:
+        site.world.kernel("k1", "ana")
+        site.world.run("k1")
+        await site.usage.report("user", 0, None, None)
+        for left in path.parent.iterdir():
+            left.unlink()
+        site.world.advance(30)
+        [now] = await site.sums()
+        assert "was removed or replaced" in caplog.text
+        assert now["gpu_seconds_held"] == 30
+        await site.killed()
+        assert (await site.sums())[0]["gpu_seconds_held"] == 30
+
+    told(story, path)

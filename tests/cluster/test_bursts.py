@@ -78,8 +78,8 @@ def test_the_stop_button_ends_the_job_and_a_restart_does_too(pods: PodGateway) -
         assert browser.run("print('there')").out == "there\n"
 
 
-@pytest.mark.parametrize("signum", [signal.SIGKILL])
-def test_a_killed_gateway_costs_nothing_of_what_ranks_print_or_make(pods: PodGateway, signum: int) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_a_gateway_that_is_killed_or_ended_costs_nothing_of_what_ranks_print_or_make(pods: PodGateway, signum: int) -> None:
     with pods.kernel("default") as kernel:
         browser = kernel.open()
         body = "import time\nfor i in range(60): print(i, flush=True); time.sleep(.2)\nresult = 'made'"
