@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ...protocol import burst
-from ...protocol.transfer import versions
 from ..child import Child, last_words
 
 TARGET = "packages"  # in the burst's folder, first on the workers' module path
@@ -62,6 +61,8 @@ def _asked(folder: Path) -> dict[str, Any]:
 
 def main(argv: list[str]) -> int:
     """pip's exit code, its words on stdout and stderr."""
+    from ...protocol.transfer import versions  # the agent, which starts this, has no use for it
+
     folder = Path(argv[1])
     asked = _asked(folder)
     here = [{"name": name, "version": number, "spec": each} for each in asked.get(SAME, ()) for name, _, number in [each.partition("==")]]
