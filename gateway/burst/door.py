@@ -15,6 +15,7 @@ import os
 import re
 import ssl
 from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,8 +47,9 @@ class House(Protocol):
     def is_new(self, burst_id: str) -> bool:
         """Its kernel still brings what it needs."""
 
-    async def plan(self, burst_id: str, rank: int) -> dict[str, Any] | None:
-        """What that rank is to run; None: not yet. Raises ``ElasticError``."""
+    async def plan(self, burst_id: str, rank: int, address: str) -> dict[str, Any] | None:
+        """What that rank, whose pod has this address, is to run; None: not yet. Cancelled where nobody waits for it any more. Raises
+        ``ElasticError``."""
 
     def words(self, burst_id: str, rank: int, since: int, data: bytes) -> dict[str, Any]:
         """Raises ``ElasticError``."""
@@ -89,6 +91,7 @@ class _Handler(web.RequestHandler):
         self._file: Any = None
         self._draft: Path | None = None
         self._body = bytearray()
+        self._waits: asyncio.Future[Any] | None = None
 
     def compute_etag(self) -> None:
         return None
@@ -149,13 +152,14 @@ class _Handler(web.RequestHandler):
 
     def on_connection_close(self) -> None:
         self._drop()
+        if self._waits is not None:
+            self._waits.cancel()
 
     # inside
 
     async def _get(self, which: str) -> None:
         if rank := re.fullmatch(r"ranks/([0-9]{1,7})/plan", self._rest):
-            plan = await self._house.plan(which, int(rank[1]))
-            self._say({} if plan is None else {"plan": plan})
+            await self._tell_plan(which, int(rank[1]))
             return
         folder, name = self._house.folder(which), self._name()
         if self._rest == "files":
@@ -165,6 +169,18 @@ class _Handler(web.RequestHandler):
             self._refuse(404, ElasticError(f"There is no {self._rest[:70]!r} of this burst.", reason="no_such_burst"))
         else:
             await self._send(folder / name)
+
+    async def _tell_plan(self, which: str, rank: int) -> None:
+        try:
+            address = str(ip_address(self.get_query_argument("address", "")))
+        except ValueError:
+            raise BadRequest("A rank says at which address its pod is.") from None
+        self._waits = asyncio.ensure_future(self._house.plan(which, rank, address))
+        try:
+            plan = await self._waits
+        except asyncio.CancelledError:
+            return  # its pod is gone
+        self._say({} if plan is None else {"plan": plan})
 
     async def _post(self, which: str) -> None:
         rank, since = re.fullmatch(r"ranks/([0-9]{1,7})/words", self._rest), self.get_query_argument("since", "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import http.client
 import json
+import socket
 import ssl
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -65,6 +66,21 @@ class FarFolder:
                     file.write(piece)
 
         self._ask("GET", f"files/{name}", take=keep)
+
+    def own_address(self) -> str:
+        """Of this pod, as it is on the way to the gateway. Raises ``ElasticError``."""
+        host, port = self._url.hostname or "", self._url.port or 443
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+                with socket.socket(family, kind) as line:
+                    line.connect(address)  # sends nothing
+                    return str(line.getsockname()[0]).partition("%")[0]
+            except OSError as exc:
+                if time.monotonic() > end:
+                    raise BrokerUnavailable(f"There is no way to the gateway at {self._url.netloc} ({exc}).") from None
+            time.sleep(AGAIN_SECONDS)
 
     def names(self) -> list[str]:
         """Of all files that are there."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from gateway.burst.door import Door
 from gateway.protocol import burst
 from gateway.protocol.errors import BrokerUnavailable, ElasticError
 from gateway.protocol.far import FarFolder
+from tests.integration.machine import until
 
 ID, OTHER = "0123456789abcdef", "fedcba9876543210"
 
@@ -24,6 +27,7 @@ class House:
 
     def __init__(self, root: Path) -> None:
         self.root, self.new, self.heard = root, True, bytearray()
+        self.asked: list[str] = []
         for each in (ID, OTHER):
             (root / each).mkdir()
 
@@ -36,7 +40,14 @@ class House:
     def is_new(self, burst_id: str) -> bool:
         return self.new
 
-    async def plan(self, burst_id: str, rank: int) -> dict[str, Any] | None:
+    async def plan(self, burst_id: str, rank: int, address: str) -> dict[str, Any] | None:
+        self.asked.append(address)
+        try:
+            if rank > 8:
+                await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            self.asked.append("gone")
+            raise
         return {"rank": rank} if rank else None
 
     def words(self, burst_id: str, rank: int, since: int, data: bytes) -> dict[str, Any]:
@@ -85,8 +96,12 @@ def test_buffers_come_and_go_as_they_are(access: dict[str, str], house: House, t
 
 def test_plans_and_words(access: dict[str, str], house: House) -> None:
     far = FarFolder(access)
-    assert far.ask("GET", "ranks/0/plan") == {}
-    assert far.ask("GET", "ranks/2/plan") == {"plan": {"rank": 2}}
+    assert far.ask("GET", "ranks/0/plan?address=10.0.0.7") == {}
+    assert far.ask("GET", f"ranks/2/plan?address={far.own_address()}") == {"plan": {"rank": 2}}
+    assert house.asked == ["10.0.0.7", "127.0.0.1"]
+    for nonsense in ("", "?address=", "?address=example.org"):
+        with pytest.raises(ElasticError, match="at which address"):
+            far.ask("GET", f"ranks/2/plan{nonsense}")
     assert far.ask("POST", "ranks/2/words?since=7", b"abc\n") == {"next": 11}
     assert house.heard == b"abc\n"
     with pytest.raises(ElasticError, match="no such rank"):
@@ -129,3 +144,18 @@ def test_nobody_with_another_certificate_is_sent_the_token(access: dict[str, str
 def test_a_gateway_that_is_away_is_told_after_the_patience(access: dict[str, str]) -> None:
     with pytest.raises(BrokerUnavailable, match="can't be reached"):
         FarFolder({**access, "url": "https://127.0.0.1:1"}, patience=0.0).names()
+
+
+def test_a_rank_that_is_gone_waits_for_no_plan(access: dict[str, str], house: House) -> None:
+    far = FarFolder(access, patience=0)
+
+    def ask() -> None:
+        with contextlib.suppress(BrokerUnavailable):
+            far.ask("GET", "ranks/9/plan?address=10.0.0.7")
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    until(lambda: house.asked)
+    assert far._connection is not None and far._connection.sock is not None
+    far._connection.sock.shutdown(socket.SHUT_RDWR)
+    until(lambda: house.asked == ["10.0.0.7", "gone"])

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 JOB, TOKEN = "job.json", "token"  # files in a burst's folder
 PLAN_SECONDS = 20.0  # for which a rank's question for its plan is left open
-LOOK = 0.1  # seconds between two looks at the pods meanwhile
+LOOK = 0.03  # seconds between two looks at the pods meanwhile
 LAST_WORDS = 0.5  # seconds in which other ranks may say that they failed earlier
 PODS_SECONDS = 3.0  # for what a pod has said to arrive after it has ended, and for a Job's pods to be made
 LEAVING = 4.0  # seconds for ranks to end after a cancel; a cell that was interrupted waits a little longer
@@ -57,6 +57,7 @@ class Jobs:
         self._url = self._certificate = ""
         self._prepared: dict[str, tuple[Any, Any]] = {}
         self._gathered: dict[str, Gathered] = {}
+        self._here: dict[str, dict[int, str]] = {}  # by burst and rank: the address of the pod that asks for its plan, or has it
         self._given: dict[str, dict[int, str]] = {}  # by burst and rank: the address of the pod that has its plan
         self._cancelled: set[str] = set()
         self._since: dict[tuple[str, str], float] = {}  # since when something has been so, of a burst
@@ -157,7 +158,7 @@ class Jobs:
             self._soon(self._cancel(record))
 
     def ended(self, record: Record) -> None:
-        for known in (self._gathered, self._given, self._said, self._prepared):
+        for known in (self._gathered, self._here, self._given, self._said, self._prepared):
             known.pop(record.id, None)  # type: ignore[attr-defined]
         for key in [key for key in self._since if key[0] == record.id]:
             del self._since[key]
@@ -269,14 +270,25 @@ class Jobs:
     def is_new(self, burst_id: str) -> bool:
         return self._bursts.find(burst_id).state == NEW
 
-    async def plan(self, burst_id: str, rank: int) -> dict[str, Any] | None:
+    async def plan(self, burst_id: str, rank: int, address: str) -> dict[str, Any] | None:
+        """What a rank says of itself is known a second before the cluster says it."""
+        here = self._here.setdefault(burst_id, {})
+        here[rank] = address
+        try:
+            return await self._plan(burst_id, rank, address)
+        finally:
+            if here.get(rank) == address and rank not in self._given.get(burst_id, {}):
+                del here[rank]
+
+    async def _plan(self, burst_id: str, rank: int, address: str) -> dict[str, Any] | None:
         record, end = self._bursts.find(burst_id), time.monotonic() + PLAN_SECONDS
         if not 0 <= rank < record.workers:
             raise BadRequest(f"There is no rank {rank}: there are {record.workers}.")
         while time.monotonic() < end and record.state == RUNNING:
-            addresses, given = self._jobs.addresses(burst_id), self._given.setdefault(burst_id, {})
+            given = self._given.setdefault(burst_id, {})
+            addresses = {**self._jobs.addresses(burst_id), **self._here.get(burst_id, {})}
             if len(addresses) == record.workers:
-                if given.setdefault(rank, addresses[rank]) != addresses[rank]:
+                if given.setdefault(rank, address) != address:
                     why = f"The cluster has taken rank {rank}'s pod away, and a cell isn't begun a second time unasked. Run it again."
                     self._over(record, burst.LOST, why)
                     break

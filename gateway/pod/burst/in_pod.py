@@ -130,8 +130,9 @@ def _leave() -> None:
 
 def _plan(far: FarFolder, rank: int) -> Optional[Plan]:
     """What to run, once all ranks have a pod. None: the burst is over. Raises ``ElasticError``."""
+    address = far.own_address()
     while True:
-        answer: dict[str, Any] = far.ask("GET", f"ranks/{rank}/plan")
+        answer: dict[str, Any] = far.ask("GET", f"ranks/{rank}/plan?address={address}")
         if answer.get("plan"):
             plan: Plan = Plan.from_json(answer["plan"])
             if not os.path.isdir(plan.cwd):
