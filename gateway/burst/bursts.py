@@ -31,6 +31,7 @@ from .engines import ELASTIC, engine
 from .launchers import Launcher
 from .launchers.jobs import Jobs
 from .launchers.local import Local
+from .layout import wanted_roles
 from .plan import checked_request
 from .record import ENDED, NEW, RUNNING, WAITING, Folder, Record, checked_name, checked_queue, new_id
 from .size import at_start
@@ -167,7 +168,10 @@ class Bursts:
             new_id(), name, supervisor.kernel_id, user, str(wanted["engine"]), least, gpus, detach=bool(wanted.get("detach")),
             timeout=timeout, created=time.time(), least=least, most=most, restartable=bool(wanted.get("restartable")),
             queue=checked_queue(wanted.get("queue")),
+            roles=wanted_roles(wanted.get("roles"), str(wanted["engine"]), self._settings.most_workers),
         )  # fmt: skip
+        if record.roles and record.elastic:
+            raise BadRequest(f"With other roles beside them workers keep their number: -w {least}, say.")
         if not gpus and record.elastic:
             record.workers = at_start(least, most, 0, 0, len(os.sched_getaffinity(0)))
         return record
@@ -188,7 +192,7 @@ class Bursts:
         if record.state != NEW:
             raise BadRequest(f"The burst {record.name} was started already.")
         checked_request(self.folder_of(record).request())
-        if not record.gpus or not self._launcher.leases:
+        if not (record.gpus or record.role_gpus) or not self._launcher.leases:
             self._launch(record)
             return
         self._become(record, WAITING)
@@ -208,7 +212,7 @@ class Bursts:
         return Guest(
             id=record.id,
             user=record.user,
-            count=record.gpus * record.least,
+            count=record.gpus * record.least + record.role_gpus,
             display=record.name,
             granted=lambda gpus: self._granted(record, gpus),
             denied=lambda why: self.over(record, burst.ERROR, f"{why} Or ask for fewer: -g 0 gives workers none."),
@@ -217,7 +221,8 @@ class Bursts:
 
     def _granted(self, record: Record, gpus: tuple[str, ...]) -> None:
         record.leases[record.id] = list(gpus)
-        more = at_start(record.least, record.most, record.gpus, record.gpus * record.least + self._broker.guests.idle(), 0) - record.least
+        room = record.gpus * record.least + self._broker.guests.idle()
+        more = at_start(record.least, record.most, record.gpus, room, 0) - record.least if record.elastic else 0
         self._later(self._start_with(record, more))
 
     async def _start_with(self, record: Record, more: int) -> None:
@@ -254,7 +259,7 @@ class Bursts:
 
     def _waits(self, record: Record, place: Place) -> None:
         """Tell the cell that asked; and what its own kernel has and doesn't use is lent to it."""
-        count = record.gpus * record.least
+        count = record.gpus * record.least + record.role_gpus
         held = f"; held by {', '.join(place.holders)}" if place.holders else ""
         text = f"waits for {count} GPU{'s' * (count != 1)}, place {place.position} of {place.of}{held}"
         self.folder_of(record).note({"t": burst.WAITS, "at": time.time(), "text": text})

@@ -8,6 +8,7 @@ from typing import Any
 from ..protocol.burst import REQUIREMENT, Plan, Process, Size
 from ..protocol.errors import BadRequest
 from .engines import engine
+from .engines.roles import with_roles
 from .record import Record
 
 _KINDS = {"python": str, "packages": str, "cwd": str, "env": dict, "version": list, "pid": int, "started": int}
@@ -36,7 +37,7 @@ def make_rank_plan(record: Record, request: dict[str, Any], process: Process, jo
 
 def make_size(record: Record, request: dict[str, Any], folder: Path, why: str = "") -> Size:
     """The workers that it is to have now. Raises ``BadRequest`` where the engine can't run there."""
-    processes = [vars(each) for each in engine(record.engine)(record, request, folder)]
+    processes = [vars(each) for each in with_roles(record, request, engine(record.engine)(record, request, folder))]
     return Size(number=record.order, workers=record.workers, processes=processes, gpus=record.leased, why=why)
 
 

@@ -52,6 +52,7 @@ class Record:
     starts: int = 0  # how often its kernel's process had been started: another one is another kernel; 0: its agent looks itself
     queue: str = ""  # of the cluster, which lets it begin
     job: str = ""  # uid of its Job, once that is there with all that belongs to it
+    roles: list[dict[str, Any]] = field(default_factory=list)  # beside those that run the cell by their engine: each a protocol.roles.Role
 
     def __post_init__(self) -> None:
         self.least, self.most = self.least or self.workers, self.most or self.workers
@@ -61,9 +62,14 @@ class Record:
         return self.least < self.most
 
     @property
+    def role_gpus(self) -> int:
+        """Of all roles beside the workers."""
+        return sum(int(role["count"]) * int(role.get("gpus", 0)) for role in self.roles)
+
+    @property
     def leased(self) -> list[str]:
-        """UUIDs of the GPUs for as many workers as it is to have."""
-        return [uuid for gpus in self.leases.values() for uuid in gpus][: self.workers * self.gpus]
+        """UUIDs of the GPUs for as many workers as it is to have, then of other roles'."""
+        return [uuid for gpus in self.leases.values() for uuid in gpus][: self.workers * self.gpus + self.role_gpus]
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "leased": self.leased}

@@ -44,7 +44,12 @@ class Distributed:
         ``-w N``           how many workers (2); ``-w 2:8``: as many as there are idle GPUs for, from one ``state.commit()`` to the next
                            (`from gateway import elastic`; `elastic.State?` explains it)
         ``-e ENGINE``      torch (torchrun; the default where torch is installed), none (plain processes); on one machine also
-                           mpi (mpirun) and dask (the cell says `Client()`)
+                           mpi (mpirun), dask (the cell says `Client()`) and tf-ps (TensorFlow's parameter servers; the cell is
+                           the chief and says `TFConfigClusterResolver()`)
+        ``--ps N``         with -e tf-ps: how many parameter servers (1)
+        ``--role NAME=N``  on one machine: N processes more that run the cell too, with ROLE 'NAME' where workers have 'worker', and
+                           RANK and WORLD_SIZE of their own; ADDRESSES[ROLE][RANK] is a host and port for each. They are
+                           interrupted once the workers are through. `NAME=N,gpus=1` leases each a GPU
         ``-g N``           GPUs for each worker, leased all at once; 1 if the cell uses them and there are as many, else 0
         ``--in a,b``       take these along too; ``--no-in``: take nothing along
         ``--out a,b``      bring exactly these back
@@ -74,7 +79,7 @@ class Distributed:
             self._preview(self._wanted(options, cell, capsule))
             return
         shown = self._started(self._wanted(options, cell, capsule), request(options, capsule.installed), capsule)
-        following = Following(shown, Outlet(self._shell, options.show, options.most))
+        following = Following(shown, Outlet(self._shell, options.show, options.most + len(options.roles)))
         if options.detach:
             threading.Thread(target=following.watch, name=f"elastic {shown['name']}", daemon=True).start()
             return
@@ -85,7 +90,8 @@ class Distributed:
         return {
             "workers": options.workers, "most": options.most if options.elastic else None, "engine": options.engine, "gpus": options.gpus,
             "detach": options.detach, "timeout_seconds": options.timeout, "name": options.name, "restartable": options.restartable,
-            "queue": options.queue, "uses_gpu": bool(GPU_WORDS.search(cell)) or self._home.has_gpu_data(capsule),
+            "queue": options.queue, "roles": list(options.roles) or None,
+            "uses_gpu": bool(GPU_WORDS.search(cell)) or self._home.has_gpu_data(capsule),
         }  # fmt: skip
 
     def _preview(self, wanted: dict[str, Any]) -> None:
@@ -174,7 +180,7 @@ class Distributed:
 
     def _attach(self, shown: dict[str, Any]) -> None:
         __tracebackhide__ = True
-        following = Following(shown, Outlet(self._shell, None, shown["most"]))
+        following = Following(shown, Outlet(self._shell, None, shown["most"] + len(shown.get("roles", ()))))
         ended = following.follow()
         assert ended is not None
         if ended.outcome != burst.OK:
@@ -182,7 +188,7 @@ class Distributed:
         print(f"`%burst result {shown['name']}` brings home what it made.")
 
     def _logs(self, shown: dict[str, Any], ranks: Optional[tuple[int, ...]]) -> None:
-        Following(shown, Outlet(self._shell, ranks, shown["most"]), status=False).catch_up()
+        Following(shown, Outlet(self._shell, ranks, shown["most"] + len(shown.get("roles", ()))), status=False).catch_up()
 
     def _cancel(self, shown: dict[str, Any]) -> None:
         asked("cancel", burst=shown["id"])

@@ -29,9 +29,11 @@ JOURNAL = "journal"
 SIZE = "size.json"  # from the gateway: how many workers it is to have from now on
 GROUP = "group.json"  # from the agent: which workers there are
 SOCKET_VARIABLE = "ELASTIC_BURST"  # in each rank's environment: the path of that socket
+FIRST_VARIABLE = "ELASTIC_BURST_FIRST"  # in that of a role's that follows: the number of its first rank
+ROLE_VARIABLE, ADDRESSES_VARIABLE = "ROLE", "ROLE_ADDRESSES"  # where there are several roles; those by name, as JSON
 
 # Events, by their ``t``; each has ``at``, seconds since 1970.
-OUT = "out"  # rank, name ("stdout" or "stderr"), text
+OUT = "out"  # rank, name ("stdout" or "stderr"), text; as (role and rank, of a role that follows)
 SHOW = "show"  # rank, msg_type (display_data, update_display_data, clear_output), content
 STATE = "state"  # running (ranks that have said hello), of
 WAITS = "waits"  # text: what for; nothing runs yet
@@ -42,7 +44,7 @@ END = "end"  # outcome (one of OUTCOMES), message
 HEARD = "heard"  # event: what one rank's pod has said of itself; what becomes of the burst is told by itself
 
 # Between a rank and its agent. The rank says FAILED, SHOW, NOTE, STEP, and:
-HELLO = "hello"  # rank, pid; with it come the reading ends of its stdout and stderr
+HELLO = "hello"  # rank, pid, as; with it come the reading ends of its stdout and stderr
 DONE = "done"  # it is through with its cell
 COMMITS = "commits"  # it has come to its first commit
 AT = "at"  # commits (how many it has done), asked (the question's number); it waits for STAY or UNTIL
@@ -70,13 +72,17 @@ Buffer = Union[bytes, bytearray, memoryview, mmap.mmap]
 @dataclass
 class Process(_Json):
     """One process that the agent starts. ``ranks``: how many of the burst's ranks come to be in it or below it; one without is ended once
-    all ranks are through. ``after``: it is started once this file is in the burst's folder."""
+    all ranks are through. ``after``: it is started once this file is in the burst's folder. ``gpus``: UUIDs that it sees; None: all of the
+    burst's. ``number``: of the first of its ranks. ``follows``: they are ended once all others are through."""
 
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)  # on top of the plan's
     name: str = "rank"  # for people, where it fails without a word
     ranks: int = 1
     after: str = ""
+    gpus: list[str] | None = None
+    number: int = 0
+    follows: bool = False
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traitlets import Unicode
+from traitlets import Bool, Unicode
 from traitlets.config import Configurable
 
 from ..traits import Bytes, Count, Seconds
@@ -30,6 +30,13 @@ class Bursts(Configurable):
         allow_none=True,
         help="""Seconds for which the output and the result of a burst that has ended are kept, so that `%burst attach` finds them.
         Default an hour; a minute at least, for the cell that waits for them. None: until somebody deletes them.""",
+    ).tag(config=True)
+
+    trusted_network = Bool(
+        False,
+        help="""Whether everybody who can reach this machine's ports may run code as its users. TensorFlow's parameter server (-e tf-ps)
+        listens on all addresses of a machine, encrypts nothing and runs whatever it is sent. Default False: -e tf-ps is refused where
+        workers are processes of one machine.""",
     ).tag(config=True)
 
     capsule_bytes = Bytes(

@@ -114,6 +114,11 @@ def test_mpi_ranks_speak_with_one_another(browser):
     assert browser.run("print(total)").out == "6\n"
 
 
+def test_servers_that_anybody_could_use_are_refused_until_the_administrator_trusts_everybody(browser):
+    cell = browser.run("%%distributed -e tf-ps --ps 2\nprint(1)")
+    assert cell.status == "error" and "Bursts.trusted_network=True" in cell.err, cell
+
+
 @needs_dask
 def test_a_cell_is_the_client_of_a_dask_cluster_of_its_own(browser):
     browser.run("import os\ndef double(x):\n    return 2 * x\ndef mask():\n    now = os.umask(0)\n    os.umask(now)\n    return now")

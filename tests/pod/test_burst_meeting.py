@@ -27,7 +27,7 @@ def test_a_rank_that_is_quicker_than_its_agent_is_heard_to_its_end(tmp_path):
         for key, _ in ready:
             key.data()
     assert heard == ["hello", "note", "done"]
-    assert meeting.all_done and meeting.ranks[0].gone
+    assert meeting.all_done() and meeting.ranks[0].gone
     events = [json.loads(line) for line in (tmp_path / "journal").read_text().splitlines()]
     assert [event["text"] for event in events] == ["printed before"]
     meeting.close()

@@ -12,7 +12,7 @@ from typing import Any
 from ...protocol.burst import Process
 from ...protocol.errors import BadRequest
 from ..record import Record
-from . import dask, mpi, spmd, torch
+from . import dask, mpi, spmd, tf_ps, torch
 
 Engine = Callable[[Record, dict[str, Any], Path], list[Process]]
 
@@ -21,11 +21,11 @@ ENGINES: dict[str, Engine] = {
     "torch": torch.processes,
     "mpi": mpi.processes,
     "dask": dask.processes,
+    "tf-ps": tf_ps.processes,
 }
 ELASTIC = ("none", "torch", "mpi")  # whose workers may be replaced by more or fewer that go on from their last commit
-ABSENT = {
-    "ray": "Ray", "tf-ps": "TensorFlow's parameter server",
-}  # fmt: skip
+OPEN = ("tf-ps",)  # whose own servers run what anybody sends them who can reach the machine
+ABSENT = {"ray": "Ray"}
 
 
 def engine(name: Any) -> Engine:

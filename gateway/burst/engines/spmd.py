@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,13 @@ def python(request: dict[str, Any]) -> list[str]:
 
 
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ones."""
+    with ExitStack() as until_all_are_known:
+        free = [until_all_are_known.enter_context(socket.socket()) for _ in range(count)]
+        for each in free:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in free]

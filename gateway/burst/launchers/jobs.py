@@ -115,6 +115,8 @@ class Jobs:
             raise BrokerUnavailable(self._closed)
         if record.elastic:
             raise BadRequest(f"Workers in pods keep their number in this version: -w {record.least}, say.")
+        if record.roles:
+            raise BadRequest("In pods there are no roles beside the workers in this version.")
         engines.checked(record.engine)
         profile = self._jobs.profile(supervisor)
         if record.gpus and not profile.gpu_resource:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from ...protocol import burst
 from ...protocol.burst import Plan, Size
 from ...protocol.errors import BadRequest
 from ...settings import Bursts as Settings
+from ..engines import OPEN
 from ..plan import checked_request, make_plan, make_size
 from ..record import Folder, Record
 
@@ -37,6 +39,11 @@ class Local:
     def prepare(self, record: Record, supervisor: Supervisor) -> None:
         if record.queue:
             raise BadRequest("Workers are processes of one machine here, and that has no queue of a cluster: leave --queue out.")
+        if record.engine in OPEN and not self._settings.trusted_network:
+            raise BadRequest(
+                f"The servers of -e {record.engine} listen on all addresses of this machine, and run what anybody sends them. Where "
+                "everybody who can reach it is trusted, start the gateway with Bursts.trusted_network=True."
+            )
 
     def usable(self, supervisor: Supervisor, gpus: int) -> int:
         return gpus
@@ -47,6 +54,8 @@ class Local:
     def launch(self, record: Record) -> None:
         folder = self._folder(record)
         request = checked_request(folder.request())
+        if any(role.get(key) for role in record.roles for key in ("image", "cpu", "memory")):
+            folder.note({"t": burst.NOTE, "at": time.time(), "text": "On one machine roles have no image, cpu and memory of their own."})
         start(folder.path, make_plan(record, request, folder.path, self._settings.journal_bytes, self._lock_dir()))
 
     def order(self, record: Record, why: str) -> None:

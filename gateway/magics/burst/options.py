@@ -14,15 +14,16 @@ from typing import Any, Optional
 
 from ...protocol.burst import REQUIREMENT
 from ...protocol.durations import read_duration
+from ...protocol.roles import PS
 
 _ABSENT = {  # words of other launchers
     "--image": "another image for workers is",
     "--on-demand": "a choice of nodes is", "--procs": "several processes for each worker are",
-    "--ps": "parameter servers are", "--role": "roles are",
 }  # fmt: skip
 
 
 INSTALLED = "installed"
+ROLE_WORDS = ("name", "count", "gpus", "cpu", "memory", "image")
 SAVE_EVERY = 300.0  # seconds between two saves of an elastic.State, beside those that a change of size needs
 
 
@@ -52,6 +53,7 @@ class Options:
     compress: Optional[str] = None
     queue: Optional[str] = None  # of the cluster
     pip: tuple[str, ...] = ()  # to install for the workers; INSTALLED: what the user has in the kernel
+    roles: tuple[dict[str, Any], ...] = ()  # beside the workers: name, count and what its members are to have
     dry_run: bool = False
 
     @property
@@ -85,6 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name")
     parser.add_argument("--queue")
     parser.add_argument("--pip", action="append", default=[])
+    parser.add_argument("--ps")
+    parser.add_argument("--role", action="append", default=[])
     return parser
 
 
@@ -109,6 +113,7 @@ def read(line: str) -> Options:
         save_every=_duration("--save-every", found.save_every) or SAVE_EVERY, restartable=found.restartable,
         compress=_compress(found.compress, engine), dry_run=found.dry_run, queue=found.queue,
         pip=_requirements(found.pip),
+        roles=(*_ps(found.ps, engine), *map(_role, found.role)),
     )  # fmt: skip
 
 
@@ -153,6 +158,32 @@ def _requirements(texts: list[str]) -> tuple[str, ...]:
     if bad is not None:
         raise Usage(f"--pip takes a package as pip names it, as in --pip einops==0.8, or the word {INSTALLED}; not {bad!r}")
     return tuple(texts)
+
+
+def _ps(text: Optional[str], engine: str) -> tuple[dict[str, Any], ...]:
+    if text is None:
+        return ()
+    if engine != "tf-ps":
+        raise Usage(f"--ps is for the parameter servers of -e tf-ps, not of -e {engine}")
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**6):
+        raise Usage(f"--ps needs a number of parameter servers, 1 or more, not {text!r}")
+    return ({"name": PS, "count": int(text)},)
+
+
+def _role(text: str) -> dict[str, Any]:
+    first, *more = text.split(",")
+    words = [word.partition("=")[::2] for word in [f"name={first.partition('=')[0]}", f"count={first.partition('=')[2]}", *more]]
+    role: dict[str, Any] = {key.strip(): value.strip() for key, value in words}
+    unknown = next((key for key in role if key not in ROLE_WORDS), None)
+    if unknown is not None or len(role) < len(words):
+        raise Usage(f"--role {text}: after its count a role may have {', '.join(ROLE_WORDS[2:])}, once each")
+    for key in ("count", "gpus"):
+        value = role.get(key, "1")
+        if not (value.isascii() and value.isdigit() and len(value) < 7 and (int(value) or key == "gpus")):
+            raise Usage(f"--role {text}: a role has a name and a number, as in --role simulator=3 or --role simulator=3,gpus=1")
+        if key in role:
+            role[key] = int(value)
+    return role
 
 
 def _gpus(text: Optional[str]) -> Optional[int]:

@@ -24,7 +24,7 @@ class Outlet:
         self._shell, self._shown = shell, shown
         self._tagged = workers > 1 and (shown is None or len(shown) > 1)
         self._parent = shell.parent_header if hasattr(shell, "parent_header") else {}
-        self._rest: dict[tuple[int, str], str] = {}
+        self._rest: dict[tuple[str, str], str] = {}
         self._stream, self._text, self._size = "", [], 0
         self._display_id = f"burst-{uuid.uuid4().hex[:12]}"
         self._status, self._status_at = "", 0.0
@@ -36,7 +36,7 @@ class Outlet:
         kind = event.get("t")
         if kind == burst.OUT:
             if self._shown is None or event["rank"] in self._shown:
-                self._out(event["rank"], event["name"], event["text"])
+                self._out(str(event.get("as") or event["rank"]), event["name"], event["text"])
         elif kind == burst.SHOW:
             if self._shown is None or event["rank"] in self._shown:
                 self.flush()
@@ -69,7 +69,7 @@ class Outlet:
 
     # inside
 
-    def _out(self, rank: int, name: str, text: str) -> None:
+    def _out(self, rank: str, name: str, text: str) -> None:
         if not self._tagged:
             self._write(name, text)
             return

@@ -169,8 +169,8 @@ class Agent:
             self._lost(self._now.trouble(now) or "A rank has ended before its cell was through.")
             return
         rank, event = self._now.failed
-        self._journal.add(burst.FAILED, rank=rank, **event)
-        self._end(burst.ERROR, f"Rank {rank} failed: {event.get('name')}")
+        self._journal.add(burst.FAILED, rank=rank.number, **event)
+        self._end(burst.ERROR, f"{rank.named} failed: {event.get('name')}")
 
     @property
     def _can_go_on(self) -> bool:
@@ -271,7 +271,7 @@ class Agent:
         elif kind == burst.STEP:
             self._step(str(event["text"]))
         else:
-            self._journal.add(kind, rank=rank.number, **event)
+            self._journal.add(kind, rank=rank.number, **event, **rank.fields)
 
     def _forget(self, state: Optional[str]) -> None:
         """What nobody goes on from, nor still reads."""

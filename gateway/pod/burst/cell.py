@@ -6,13 +6,14 @@ It must never run the user's code before the agent can see and end this process.
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import os
 import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from ...protocol import burst
 from ...protocol.errors import ElasticError
@@ -37,10 +38,18 @@ def prepare(folder: Path) -> None:
         pass  # whoever needs it will say so
 
 
-def run(folder: Path, place: dict[str, int], line: Line, state: Optional[str]) -> int:
-    """0: the cell has run, or left; 1: it has failed, and the agent knows how. ``place``: RANK, WORLD_SIZE and LOCAL_RANK. ``state``: the
-    file that this group goes on from."""
-    rank = place["RANK"]
+class Part(NamedTuple):
+    """Of one rank in its burst. ``number``: among all ranks; ``place``: RANK, WORLD_SIZE and LOCAL_RANK, within its role. ``follows``: its
+    role is there for the one that leads."""
+
+    number: int
+    place: dict[str, int]
+    follows: bool = False
+
+
+def run(folder: Path, part: Part, line: Line, state: Optional[str]) -> int:
+    """0: the cell has run, or left; 1: it has failed, and the agent knows how. ``state``: the file that this group goes on from."""
+    number, place, leads = part.number, part.place, not part.follows
 
     def show(data: dict[str, Any], metadata: dict[str, Any]) -> None:
         flush()
@@ -50,22 +59,23 @@ def run(folder: Path, place: dict[str, int], line: Line, state: Optional[str]) -
         request = burst.read_json(folder / burst.REQUEST)
         arena = _arena(folder / burst.CAPSULE)
         cell = load(arena.private, arena=arena, local_rank=place["LOCAL_RANK"])
-        if rank == 0 and cell.missing:
+        if number == 0 and cell.missing:
             line.say(burst.NOTE, text=_lacks(cell.missing))
-        if request.get("init"):
+        if request.get("init") and leads:
             make_process_group(cell.source.text)
-        if request.get("compress") and is_used(cell.source.text):
-            compression.install(request["compress"], lambda text: line.say(burst.NOTE, text=text) if rank == 0 else None)
-        join(Member(line, folder, state, rank, place["WORLD_SIZE"], float(request.get("save_every", math.inf))))
+        if request.get("compress") and leads and is_used(cell.source.text):
+            compression.install(request["compress"], lambda text: line.say(burst.NOTE, text=text) if number == 0 else None)
+        if leads:
+            join(Member(line, folder, state, number, place["WORLD_SIZE"], float(request.get("save_every", math.inf))))
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        failed = cell.run(place, show)
+        failed = cell.run({**place, **_roles()}, show)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is under way now is brought to its end
         if failed is not None:
-            burst.write_buffers(folder / burst.FAILURES / str(rank), failed.blobs)
+            burst.write_buffers(folder / burst.FAILURES / str(number), failed.blobs)
             return _fail(line, failed.name, failed.text)
         give_back = request.get("give_back")
-        if give_back is None or rank in give_back:
-            burst.write_buffers(folder / burst.RESULTS / str(rank), cell.give_back(request.get("out")))
+        if leads and (give_back is None or number in give_back):
+            burst.write_buffers(folder / burst.RESULTS / str(number), cell.give_back(request.get("out")))
     except Left:
         flush()
         line.say(burst.LEFT)
@@ -84,6 +94,12 @@ def _lacks(missing: list[dict[str, str]]) -> str:
     names = [f"{item['name']} {item['version']}" for item in missing[:5]]
     rest = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
     return f"Installed in the notebook and not in its workers: {', '.join(names)}{rest}. With --pip installed they get them too."
+
+
+def _roles() -> dict[str, Any]:
+    """Names for the cell: its role, and where members of all roles are to be reached, where there are several."""
+    addresses = os.environ.get(burst.ADDRESSES_VARIABLE)
+    return {} if addresses is None else {"ROLE": os.environ[burst.ROLE_VARIABLE], "ADDRESSES": json.loads(addresses)}
 
 
 def flush() -> None:

@@ -37,11 +37,12 @@ class Group:
         heard: Callable[[Group, Rank, dict[str, Any]], None], umask: int,
     ) -> None:  # fmt: skip
         self.size = size
-        self.failed: Optional[tuple[int, dict[str, Any]]] = None  # rank and words of the first whose cell has failed
+        self.failed: Optional[tuple[Rank, dict[str, Any]]] = None  # and words of the first whose cell has failed
         self._folder, self._number, self._plan, self._journal, self._heard = folder, number, plan, journal, heard
         self._umask = umask
         self._due = [Process.from_json(raw) for raw in size.processes]
         self.world = sum(process.ranks for process in self._due)
+        self._followers = {each.number + n for each in self._due if each.follows for n in range(each.ranks)}
         self._socket = folder / burst.socket_name(number)
         self.meeting = Meeting(self._socket, selector, journal, self._word)
         self._leaving = Leaving(self.world)
@@ -74,7 +75,8 @@ class Group:
         """Its cells are, and what they have to give is here: their processes have ended too, however, or had the time to."""
         if self._through_at is not None and now - self._through_at > LINGER:
             return True
-        return self._all_through and not any(process.ranks and child.poll() is None for process, _, child in self._children)
+        awaited = (child for process, _, child in self._children if process.ranks and not process.follows)
+        return self._all_through and not any(child.poll() is None for child in awaited)
 
     def trouble(self, now: float) -> str:
         """What has ended before its time, once there was time for last words; "" where nothing has."""
@@ -143,13 +145,14 @@ class Group:
 
     @property
     def _all_through(self) -> bool:
-        return self.ready and self.meeting.all_done
+        return self.ready and self.meeting.all_done(but=self._followers)
 
     def _start_those_due(self) -> None:
         """In their order, each once what it needs is there."""
         while self._due and (not self._due[0].after or (self._folder / self._due[0].after).exists()):
             process = self._due.pop(0)
-            seen = {} if self._plan.sees_all else {"CUDA_VISIBLE_DEVICES": ",".join(self.size.gpus)}
+            gpus = self.size.gpus if process.gpus is None else process.gpus
+            seen = {} if self._plan.sees_all else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
             env = {**self._plan.env, **process.env, **seen, burst.SOCKET_VARIABLE: str(self._socket)}
             log = self._folder / f"process.{self._number}.{len(self._children)}.log"
             try:
@@ -169,7 +172,7 @@ class Group:
                 return _obituary(process, log, code)
         silent = next((rank for rank in self.meeting.ranks.values() if rank.gone and not rank.through), None)
         if silent is not None:
-            return f"Rank {silent.number} (process {silent.pid}) ended before its cell was through: it was killed, or the cell has exited."
+            return f"{silent.named} (process {silent.pid}) ended before its cell was through: it was killed, or the cell has exited."
         if self.over and not self._due and not self._all_through:
             return f"Only {len(self.meeting.ranks)} of {self.world} ranks ran their cell to its end."
         return ""
@@ -184,7 +187,7 @@ class Group:
             self._answer(self._leaving.heard(rank.number, int(event["asked"]), int(event["commits"]), now))
         elif kind in (burst.DONE, burst.LEFT, burst.FAILED):
             if kind == burst.FAILED and self.failed is None:
-                self.failed = rank.number, {name: value for name, value in event.items() if name != "t"}
+                self.failed = rank, {**{name: value for name, value in event.items() if name != "t"}, **rank.fields}
             elif kind != burst.LEFT:
                 self._answer(self._leaving.stay(now))
             if self._all_through:

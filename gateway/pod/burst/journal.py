@@ -26,12 +26,12 @@ class Journal:
         while data:
             data = data[os.write(self._file, data) :]
 
-    def output(self, rank: int, name: str, text: str) -> None:
+    def output(self, rank: int, name: str, text: str, **fields: Any) -> None:
         if self._left <= 0:
             self._dropped += len(text)
             return
         self._left -= len(text)
-        self.add(burst.OUT, rank=rank, name=name, text=text)
+        self.add(burst.OUT, rank=rank, name=name, text=text, **fields)
         if self._left <= 0:
             self.add(burst.NOTE, text="This burst has printed as much as is kept (Bursts.journal_bytes); more output is dropped.")
 

@@ -11,6 +11,7 @@ import os
 import selectors
 import signal
 import socket
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Optional, Union
@@ -29,11 +30,22 @@ class Rank:
 
     number: int
     pid: int
+    label: str = ""  # where its number says too little
     line: Optional[socket.socket] = None
     through: bool = False  # its cell is: it has said so, or how it failed
     left: bool = False  # it is through, and another group goes on
     gone: bool = False
     pipes: dict[int, tuple[str, Any]] = field(default_factory=dict)  # descriptor: name of the stream, decoder
+
+    @property
+    def named(self) -> str:
+        """At the beginning of a sentence."""
+        return self.label.capitalize() or f"Rank {self.number}"
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What its events carry beside its number."""
+        return {"as": self.label} if self.label else {}
 
 
 class Meeting:
@@ -52,10 +64,9 @@ class Meeting:
         self._listener.setblocking(False)
         self._listen_to(self._listener, self._accept)
 
-    @property
-    def all_done(self) -> bool:
-        """Each rank that has come is through with its cell."""
-        return bool(self.ranks) and all(rank.through for rank in self.ranks.values())
+    def all_done(self, but: Collection[int] = ()) -> bool:
+        """Each rank that has come is through with its cell. ``but``: numbers of those that nobody waits for."""
+        return bool(self.ranks) and all(rank.through for number, rank in self.ranks.items() if number not in but)
 
     def is_through(self, pid: int) -> bool:
         """Whether this process is a rank that is through with its cell."""
@@ -111,7 +122,7 @@ class Meeting:
             data, descriptors, _, _ = socket.recv_fds(caller, CHUNK, 2)
             first, _, rest = data.partition(b"\n")
             hello = json.loads(first)
-            rank = Rank(int(hello["rank"]), int(hello["pid"]), caller)
+            rank = Rank(int(hello["rank"]), int(hello["pid"]), str(hello.get("as") or ""), caller)
         except (OSError, ValueError, KeyError, TypeError):
             self._close(caller)
             return
@@ -173,7 +184,7 @@ class Meeting:
             return False
         text = decoder.decode(chunk, final=not chunk)
         if text:
-            self._journal.output(rank.number, name, text)
+            self._journal.output(rank.number, name, text, **rank.fields)
         if not chunk:
             del rank.pipes[descriptor]
             self._close(descriptor)

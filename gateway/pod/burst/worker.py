@@ -29,12 +29,12 @@ _NAMES = {
 class Line:
     """The rank's line to its agent: one JSON object a line."""
 
-    def __init__(self, path: str, rank: int) -> None:
+    def __init__(self, path: str, rank: int, label: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(path)
         self._heard = b""
         pipes = [os.pipe(), os.pipe()]
-        hello = json.dumps({"t": burst.HELLO, "rank": rank, "pid": os.getpid()}).encode() + b"\n"
+        hello = json.dumps({"t": burst.HELLO, "rank": rank, "pid": os.getpid(), "as": label}).encode() + b"\n"
         socket.send_fds(self._socket, [hello], [reader for reader, _ in pipes])
         for (reader, writer), descriptor in zip(pipes, (1, 2)):
             os.dup2(writer, descriptor)
@@ -76,13 +76,15 @@ def main() -> int:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     except (OSError, AttributeError):
         pass  # not Linux: the agent has to find us
-    line = Line(path, place["RANK"])
+    first = int(os.environ.pop(burst.FIRST_VARIABLE, 0))
+    number = first + place["RANK"]
+    line = Line(path, number, f"{os.environ[burst.ROLE_VARIABLE]} {place['RANK']}" if first else "")
     # 2. once it is our turn, run the cell; what its end prints goes out as ever
-    from .cell import prepare, run
+    from .cell import Part, prepare, run
 
     prepare(Path(path).parent)
     word = line.hear(wait=True)
-    return 1 if word is None else run(Path(path).parent, place, line, word.get("state"))
+    return 1 if word is None else run(Path(path).parent, Part(number, place, follows=first > 0), line, word.get("state"))
 
 
 if __name__ == "__main__":
