@@ -33,7 +33,7 @@ from .launchers.jobs import Jobs
 from .launchers.local import Local
 from .layout import wanted_roles
 from .plan import checked_request
-from .record import ENDED, NEW, RUNNING, WAITING, Folder, Record, checked_name, checked_queue, new_id
+from .record import ENDED, NEW, RUNNING, WAITING, Folder, Record, checked_launcher, checked_name, checked_queue, new_id
 from .size import at_start
 from .sizing import Sizing
 
@@ -167,7 +167,7 @@ class Bursts:
         record = Record(
             new_id(), name, supervisor.kernel_id, user, str(wanted["engine"]), least, gpus, detach=bool(wanted.get("detach")),
             timeout=timeout, created=time.time(), least=least, most=most, restartable=bool(wanted.get("restartable")),
-            queue=checked_queue(wanted.get("queue")),
+            queue=checked_queue(wanted.get("queue")), launcher=checked_launcher(wanted.get("launcher")),
             roles=wanted_roles(wanted.get("roles"), str(wanted["engine"]), self._settings.most_workers),
         )  # fmt: skip
         if record.roles and record.elastic:

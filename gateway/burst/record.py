@@ -53,6 +53,7 @@ class Record:
     queue: str = ""  # of the cluster, which lets it begin
     job: str = ""  # uid of its Job, once that is there with all that belongs to it
     roles: list[dict[str, Any]] = field(default_factory=list)  # beside those that run the cell by their engine: each a protocol.roles.Role
+    launcher: str = "auto"  # how its workers are started
 
     def __post_init__(self) -> None:
         self.least, self.most = self.least or self.workers, self.most or self.workers
@@ -89,6 +90,12 @@ def checked_queue(value: Any) -> str:
     if value is not None and not (isinstance(value, str) and _QUEUE.fullmatch(value)):
         raise BadRequest("The name of a queue has small letters, digits, dots and hyphens, at most 63 of them.")
     return value or ""
+
+
+def checked_launcher(value: Any) -> str:
+    if value is not None and not (isinstance(value, str) and value.isascii() and value.isalpha() and len(value) < 20):
+        raise BadRequest("The name of a launcher is one word, such as job.")
+    return value or "auto"
 
 
 class Folder:

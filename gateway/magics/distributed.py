@@ -64,6 +64,8 @@ class Distributed:
         ``--queue Q``      on Kubernetes: begin when Kueue lets it, from its queue Q in the kernels' namespace
         ``--pip P``        install P for the workers, as pip names it, and again for more; ``--pip installed``: what was installed
                            in this kernel's pod, which workers in pods don't have by themselves
+        ``-l jobset``      on Kubernetes: as a JobSet instead of a Job, or as ``trainjob``, ``volcano``, where the admin has switched it
+                           on; with ``--dry-run`` also ``rayjob``, ``mpijob``, to see them
         ``--name NAME``    how it is called in ``%burst``
         ``--dry-run``      only show what would be taken along, and on Kubernetes the objects that would be made
         """
@@ -90,7 +92,7 @@ class Distributed:
         return {
             "workers": options.workers, "most": options.most if options.elastic else None, "engine": options.engine, "gpus": options.gpus,
             "detach": options.detach, "timeout_seconds": options.timeout, "name": options.name, "restartable": options.restartable,
-            "queue": options.queue, "roles": list(options.roles) or None,
+            "queue": options.queue, "launcher": options.launcher, "roles": list(options.roles) or None,
             "uses_gpu": bool(GPU_WORDS.search(cell)) or self._home.has_gpu_data(capsule),
         }  # fmt: skip
 

@@ -157,6 +157,12 @@ class KubernetesBackend(Launching):
 
     default_profile = Unicode("default", help="The profile of kernelspecs that name none. Default `default`.").tag(config=True)
 
+    job_kinds = List(
+        Choice(("jobset", "trainjob", "volcano")),
+        help="""What cells on many workers may be made as besides Jobs (`-l jobset`): `jobset`, `trainjob` (Kubeflow Trainer v2), `volcano`.
+        The cluster needs their controllers and the gateway the rights for them. [], the default: Jobs alone.""",
+    ).tag(config=True)
+
     foreign_pods = Bool(
         True,
         help="""Whether pods of others that wait for a GPU count like kernels that wait, so that idle kernels give theirs back at once.

@@ -1,4 +1,4 @@
-"""``python -m tests.cluster build|up|down|status|load``: a cluster that stays between test runs, and what it is built from."""
+"""``python -m tests.cluster build|crds|controllers|up|down|status|load``: a cluster that stays, and what clusters are made of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import available, build, images
+from . import available, build, crds, images
 from .cluster import OwnCluster, shared
 from .places import SHARED, STATE, Slot
 
@@ -22,6 +22,8 @@ def main() -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="build Kubernetes, Helm and the images into the cache; once, a quarter of an hour")
+    commands.add_parser("crds", help="fetch the CRDs of JobSet, Trainer, KubeRay, MPI operator and Volcano into the cache; once, a minute")
+    commands.add_parser("controllers", help="build Kueue, JobSet, Trainer and CoreDNS into the cache; once, twenty minutes")
     commands.add_parser("up", help="start a cluster that stays until `down`; test runs use it instead of one of their own")
     commands.add_parser("down", help="end it, and what killed test runs have left")
     commands.add_parser("status", help="say whether it runs")
@@ -31,7 +33,8 @@ def main() -> int:
     try:
         if args.command == "load":
             return _load(args.archive)
-        return {"build": _build, "up": _up, "down": _down, "status": _status}[args.command]()
+        doing = {"build": _build, "crds": _crds, "controllers": _controllers, "up": _up, "down": _down, "status": _status}
+        return doing[args.command]()
     except (build.BuildError, images.ImageError, available.NoCluster) as error:
         print(error, file=sys.stderr)
         return 1
@@ -42,6 +45,19 @@ def _build() -> int:
     images.build()
     build.build(build.KUBERNETES)
     build.build(build.HELM)
+    return 0
+
+
+def _crds() -> int:
+    crds.build()
+    return 0
+
+
+def _controllers() -> int:
+    _as_root()
+    crds.build()
+    for each in build.CONTROLLERS:
+        build.build(each)
     return 0
 
 

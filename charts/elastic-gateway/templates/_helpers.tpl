@@ -112,6 +112,9 @@ elastic.jupyter.org/gateway: {{ include "eg.gatewayName" . }}
 {{- $bursts := dict "most_workers" 0 -}}
 {{- if .Values.bursts.enabled -}}
 {{- $bursts = dict "folder" "/var/lib/elastic-gateway-bursts" "port" 8889 "address" (default (printf "https://%s.%s:8889" (include "eg.fullname" .) .Release.Namespace) .Values.bursts.address) -}}
+{{- if .Values.bursts.kinds -}}
+{{- $_ := set $backend "job_kinds" .Values.bursts.kinds -}}
+{{- end -}}
 {{- end -}}
 {{- $_ := set $ours "Bursts" $bursts -}}
 {{- if .Values.users.existingSecret -}}

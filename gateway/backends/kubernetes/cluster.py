@@ -73,7 +73,7 @@ class KubernetesCluster(Backend):
         self._read: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # the Secrets' parts of the pods that were found, by uid
         self._cut_short: dict[str, str] = {}  # pods of kernels whose start the gateway before us had begun
         self._pods = Pods(self._site.namespace)
-        self.jobs = Jobs(self)
+        self.jobs = Jobs(self, settings.job_kinds)
 
     # what the broker and the provisioner ask
 

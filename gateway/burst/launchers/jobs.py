@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+JOBS = "job"  # what is launched where nothing else was asked for
 JOB, TOKEN = "job.json", "token"  # files in a burst's folder
 PLAN_SECONDS = 20.0  # for which a rank's question for its plan is left open
 LOOK = 0.03  # seconds between two looks at the pods meanwhile
@@ -110,9 +111,12 @@ class Jobs:
 
     # for the bursts
 
-    def prepare(self, record: Record, supervisor: Supervisor) -> None:
+    def prepare(self, record: Record, supervisor: Supervisor, to_run: bool = True) -> None:
         if self._closed:
             raise BrokerUnavailable(self._closed)
+        if record.launcher == "local":
+            raise BadRequest("Workers have pods of their own here, not processes in the kernel's: leave -l local out.")
+        shape = self._jobs.checked_shape(_shape(record), to_run)
         if record.elastic:
             raise BadRequest(f"Workers in pods keep their number in this version: -w {record.least}, say.")
         if record.roles:
@@ -123,7 +127,7 @@ class Jobs:
             raise BadRequest(f"Kernels of the profile {profile.name!r} have no GPUs, nor have their workers: -g 0, or another kernel.")
         link = self._broker.links.get(record.kernel_id)
         record.starts = link.state.starts if link is not None else 0
-        wanted = self._jobs.wanted(supervisor, record.id, record.workers, record.gpus, record.detach, record.timeout, record.queue)
+        wanted = self._jobs.wanted(supervisor, record.id, record.workers, record.gpus, record.detach, record.timeout, record.queue, shape)
         self._prepared[record.id] = self._jobs.job(profile, wanted), wanted
 
     def usable(self, supervisor: Supervisor, gpus: int) -> int:
@@ -165,10 +169,10 @@ class Jobs:
         for key in [key for key in self._since if key[0] == record.id]:
             del self._since[key]
         self._cancelled.discard(record.id)
-        self._soon(self._end_job(record.id))
+        self._soon(self._end_job(record.id, _shape(record)))
 
     def preview(self, record: Record, supervisor: Supervisor) -> list[dict[str, Any]]:
-        self.prepare(record, supervisor)
+        self.prepare(record, supervisor, to_run=False)
         return self._jobs.shown(*self._prepared.pop(record.id))  # type: ignore[no-any-return]
 
     def manifests(self, record: Record) -> list[dict[str, Any]]:
@@ -232,7 +236,7 @@ class Jobs:
             if record.state == RUNNING and record.id not in self._cancelled:
                 self._bursts.folder_of(record).save(record)
             else:  # it was cancelled meanwhile
-                await self._jobs.end(record.id)
+                await self._jobs.end(record.id, _shape(record))
 
     async def _judge(self, record: Record) -> None:
         """What the cluster says of its pods."""
@@ -257,7 +261,8 @@ class Jobs:
                 self._over(record, burst.ERROR, trouble.message + (f"\nIts last words:\n{words}" if words else ""))
                 return
         if len(pods.addresses) < record.workers and not self._begun(record):
-            why = (await self._jobs.refusal(record.job) if few else "") or next((each.message for each in pods.trouble.values()), "")
+            refused = await self._jobs.refusal(record.id, _shape(record)) if few else ""
+            why = refused or next((each.message for each in pods.trouble.values()), "")
             self._waits(record, f"{len(pods.addresses)}/{record.workers} pods run. {why}".strip())
 
     # behind the door
@@ -340,17 +345,17 @@ class Jobs:
 
     async def _cancel(self, record: Record) -> None:
         try:
-            await self._jobs.end(record.id)
+            await self._jobs.end(record.id, _shape(record))
         except ElasticError as exc:
             log.warning("burst %s: %s", record.name, exc)
         if self._begun(record):
             await asyncio.sleep(LEAVING)
         self._conclude(record)
 
-    async def _end_job(self, burst_id: str) -> None:
+    async def _end_job(self, burst_id: str, shape: str) -> None:
         while True:
             try:
-                await self._jobs.end(burst_id)
+                await self._jobs.end(burst_id, shape)
                 return
             except ElasticError as exc:
                 log.warning("the Job of burst %s can't be deleted yet: %s", burst_id, exc)
@@ -393,6 +398,10 @@ class Jobs:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _shape(record: Record) -> str:
+    return JOBS if record.launcher == "auto" else record.launcher
 
 
 def _bracketed(address: str) -> str:

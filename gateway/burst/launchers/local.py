@@ -37,6 +37,8 @@ class Local:
         self._folder, self._settings, self._lock_dir = folder, settings, lock_dir
 
     def prepare(self, record: Record, supervisor: Supervisor) -> None:
+        if record.launcher not in ("auto", "local"):
+            raise BadRequest(f"Workers are processes of one machine here; -l {record.launcher} is for a cluster: leave it out.")
         if record.queue:
             raise BadRequest("Workers are processes of one machine here, and that has no queue of a cluster: leave --queue out.")
         if record.engine in OPEN and not self._settings.trusted_network:
@@ -79,6 +81,7 @@ class Local:
         pass
 
     def preview(self, record: Record, supervisor: Supervisor) -> list[dict[str, Any]]:
+        self.prepare(record, supervisor)
         return []
 
     def manifests(self, record: Record) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ _ABSENT = {  # words of other launchers
 
 INSTALLED = "installed"
 ROLE_WORDS = ("name", "count", "gpus", "cpu", "memory", "image")
+LAUNCHERS = ("auto", "local", "job", "jobset", "trainjob", "volcano", "rayjob", "mpijob")
 SAVE_EVERY = 300.0  # seconds between two saves of an elastic.State, beside those that a change of size needs
 
 
@@ -52,6 +53,7 @@ class Options:
     restartable: bool = False
     compress: Optional[str] = None
     queue: Optional[str] = None  # of the cluster
+    launcher: str = "auto"
     pip: tuple[str, ...] = ()  # to install for the workers; INSTALLED: what the user has in the kernel
     roles: tuple[dict[str, Any], ...] = ()  # beside the workers: name, count and what its members are to have
     dry_run: bool = False
@@ -71,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-w", "--workers", default="2", metavar="N")
     parser.add_argument("-e", "--engine", metavar="ENGINE")
     parser.add_argument("-g", "--gpus")
-    parser.add_argument("-l", "--launcher", default="auto", choices=("auto", "local"))
+    parser.add_argument("-l", "--launcher", default="auto", choices=LAUNCHERS)
     parser.add_argument("--in", dest="take", type=_names, default=())
     parser.add_argument("--no-in", dest="take_nothing", action="store_true")
     parser.add_argument("--out", type=_names)
@@ -111,7 +113,7 @@ def read(line: str) -> Options:
         take_nothing=found.take_nothing, out=found.out, give_back=_ranks("--ranks", found.ranks, workers),
         show=_ranks("--show", show, most), init=found.init, detach=found.detach, timeout=_duration("--timeout", found.timeout),
         save_every=_duration("--save-every", found.save_every) or SAVE_EVERY, restartable=found.restartable,
-        compress=_compress(found.compress, engine), dry_run=found.dry_run, queue=found.queue,
+        compress=_compress(found.compress, engine), dry_run=found.dry_run, queue=found.queue, launcher=found.launcher,
         pip=_requirements(found.pip),
         roles=(*_ps(found.ps, engine), *map(_role, found.role)),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +13,12 @@ import pytest
 from gateway.backends.kubernetes import names
 from gateway.backends.kubernetes.api import KubeApi
 from gateway.backends.kubernetes.errors import ApiDenied
+from gateway.backends.kubernetes.jobs import adapters
 from gateway.backends.kubernetes.jobs.jobs import INDEX, Jobs
 from gateway.backends.kubernetes.jobs.manifests import Wanted
 from gateway.backends.kubernetes.manifests import Site
 from gateway.backends.kubernetes.profiles import Profile
+from gateway.protocol.errors import BadRequest
 from tests.doubles.api_server import ApiServer, status
 
 ID = "0123456789abcdef"
@@ -24,7 +26,9 @@ NAME = names.burst_job(ID)
 PARTS = ("secrets", "services", "networkpolicies")
 
 
-def with_jobs(tmp_path: Path, test: Callable[[ApiServer, Jobs], Awaitable[None]], pods: list[dict[str, Any]] | None = None) -> None:
+def with_jobs(
+    tmp_path: Path, test: Callable[[ApiServer, Jobs], Awaitable[None]], pods: list[dict[str, Any]] | None = None, kinds: Sequence[str] = (),
+) -> None:  # fmt: skip
     async def run() -> None:
         async with ApiServer() as server:
             api = await KubeApi.connect(kubeconfig=server.kubeconfig(tmp_path))
@@ -37,7 +41,7 @@ def with_jobs(tmp_path: Path, test: Callable[[ApiServer, Jobs], Awaitable[None]]
                 ranks=lambda: pods or [], bring_code=bring_code,
             )  # fmt: skip
             try:
-                await test(server, Jobs(cluster))  # type: ignore[arg-type]
+                await test(server, Jobs(cluster, kinds))  # type: ignore[arg-type]
             finally:
                 await api.close()
 
@@ -87,6 +91,57 @@ def test_of_one_whose_parts_are_refused_nothing_is_left(tmp_path: Path) -> None:
         assert ("jobs", "ns", NAME) not in server.objects
 
     with_jobs(tmp_path, test)
+
+
+@pytest.mark.parametrize(("kind", "plurals"), [("jobset", ["jobsets"]), ("trainjob", ["trainingruntimes", "trainjobs"])])
+def test_a_burst_of_another_kind_is_let_go_once_all_is_there_and_nothing_is_left_of_it(
+    tmp_path: Path, kind: str, plurals: list[str]
+) -> None:
+    async def test(server: ApiServer, jobs: Jobs) -> None:
+        uid = await make(jobs, Wanted(ID, "k", "ada", 2, shape=kind))
+        parts = ["secrets", "networkpolicies"]  # names come with the kind
+        assert [path.rpartition("/")[2] for method, path in server.requests if method == "POST"] == [*plurals, *parts]
+        assert server.requests[-1][0] == "PATCH" and server.objects[plurals[-1], "ns", NAME]["spec"]["suspend"] is False
+        for part in parts:
+            [owner] = server.objects[part, "ns", NAME]["metadata"]["ownerReferences"]
+            assert (owner["kind"].lower(), owner["uid"]) == (kind, uid)
+        assert await jobs.ids() == {ID}
+        await jobs.end(ID)
+        assert not [key for key in server.objects if key[0] in plurals] and await jobs.ids() == set()
+
+    with_jobs(tmp_path, test, kinds=[kind])
+
+
+def test_a_kind_runs_where_the_admin_has_switched_it_on_and_ranks_of_ours_can_run_in_it(tmp_path: Path) -> None:
+    async def test(server: ApiServer, jobs: Jobs) -> None:
+        assert jobs.checked_shape("job") == "job" and jobs.checked_shape("jobset") == "jobset"
+        for name, told in (("volcano", "KubernetesBackend.job_kinds"), ("rayjob", "--dry-run shows"), ("slurm", "no launcher")):
+            with pytest.raises(BadRequest, match=told):
+                jobs.checked_shape(name)
+        assert jobs.checked_shape("rayjob", to_run=False) == "rayjob"
+
+    with_jobs(tmp_path, test, kinds=["jobset"])
+
+
+@pytest.mark.parametrize("kind", [name for name in adapters.SHAPES if name != adapters.JOB])
+def test_the_objects_are_shown_as_they_would_be_without_the_token(tmp_path: Path, kind: str) -> None:
+    async def test(server: ApiServer, jobs: Jobs) -> None:
+        wanted = Wanted(ID, "k", "ada", 1, shape=kind)
+        shown = jobs.shown(jobs.job(Profile(image="i"), wanted), wanted)
+        assert kind in [each["kind"].lower() for each in shown] or kind == "volcano"
+        assert {"Secret", "NetworkPolicy"} <= {each["kind"] for each in shown} and server.requests == []
+
+    with_jobs(tmp_path, test)
+
+
+def test_a_kind_that_the_cluster_does_not_have_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    async def test(server: ApiServer, jobs: Jobs) -> None:
+        server.faults.append((404, status(404, "NotFound", "the server could not find the requested resource"), {}))
+        with pytest.raises(BadRequest, match=r"no JobSet of jobset\.x-k8s\.io/v1alpha2"):
+            await make(jobs, Wanted(ID, "k", "ada", 2, shape="jobset"))
+        assert server.objects == {}
+
+    with_jobs(tmp_path, test, kinds=["jobset"])
 
 
 def test_what_is_kept_for_the_gateway_is_made_once(tmp_path: Path) -> None:

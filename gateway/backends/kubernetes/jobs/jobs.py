@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ....protocol.errors import ElasticError, SettingError
+from ....protocol.errors import BadRequest, ElasticError, SettingError
 from .. import names, reasons
-from ..api import EVENTS, JOBS, NETWORK_POLICIES, SECRETS, SERVICES, WORKLOADS
-from ..errors import ApiConflict, ApiMissing
+from ..api import EVENTS, NETWORK_POLICIES, SECRETS, SERVICES, WORKLOADS, Kind
+from ..errors import ApiConflict, ApiDenied, ApiMissing
 from ..profiles import Profile, chosen
-from . import manifests, workload
+from . import adapters, manifests, workload
+from .adapters import Shape, volcano
+from .adapters.parts import Part
 from .manifests import Object, Wanted
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INDEX = "batch.kubernetes.io/job-completion-index"  # label of a Job's pod
+ROLE = "rank"  # of a burst that has but one
 _KINDS = {"Secret": SECRETS, "Service": SERVICES, "NetworkPolicy": NETWORK_POLICIES}
 
 
@@ -39,8 +42,10 @@ class Pods:
 
 
 class Jobs:
-    def __init__(self, cluster: KubernetesCluster) -> None:
-        self._cluster = cluster
+    """``kinds``: what bursts may be made as, besides Jobs; the admin says so, as it takes rights."""
+
+    def __init__(self, cluster: KubernetesCluster, kinds: Sequence[str] = ()) -> None:
+        self._cluster, self.kinds = cluster, (adapters.JOB, *kinds)
 
     # what a burst would be
 
@@ -52,10 +57,23 @@ class Jobs:
         return chosen(profile, (supervisor.whose or {}).get("env") or {})
 
     def wanted(
-        self, supervisor: Any, burst_id: str, workers: int, gpus: int, detach: bool, timeout: float | None, queue: str = ""
+        self, supervisor: Any, burst_id: str, workers: int, gpus: int, detach: bool, timeout: float | None, queue: str = "",
+        shape: str = adapters.JOB,
     ) -> Wanted:  # fmt: skip
         owner = None if detach else {"name": supervisor.place, "uid": supervisor.uid}
-        return Wanted(burst_id, supervisor.kernel_id, supervisor.user, workers, gpus, owner, timeout, queue)
+        return Wanted(burst_id, supervisor.kernel_id, supervisor.user, workers, gpus, owner, timeout, queue, shape)
+
+    def checked_shape(self, name: str, to_run: bool = True) -> str:
+        """A kind that bursts can be made as; with ``to_run`` one that is allowed here and in which ranks can run. Raises ``BadRequest``."""
+        shape = adapters.shape(name)
+        if to_run and not shape.runs:
+            raise BadRequest(f"A cell isn't run as -l {name} in this version; --dry-run shows the objects. -l job runs it.")
+        if to_run and name not in self.kinds:
+            raise BadRequest(
+                f"-l {name} isn't switched on here; there is -l {', -l '.join(self.kinds)}. The admin switches it on with "
+                "KubernetesBackend.job_kinds (bursts.kinds of the chart); --dry-run shows the objects."
+            )
+        return name
 
     def again(self, kept: Mapping[str, Any]) -> Wanted:
         """From ``asdict``."""
@@ -66,48 +84,85 @@ class Jobs:
 
     def shown(self, job: Object, wanted: Wanted) -> list[Object]:
         """All objects as they would be, but for what is known only then, and the token."""
-        return [job, *manifests.belongings(self._cluster.site, wanted, "", {"token": "(made when it starts)"})]
+        shape, parts = adapters.shape(wanted.shape), [Part(ROLE, job)]
+        main = shape.build(parts)
+        belongings = manifests.belongings(self._cluster.site, wanted, "", {"token": "(made when it starts)"})
+        return [*shape.before(parts), main, *adapters.belonging(belongings, shape, main)]
 
     # in the cluster
 
     async def make(self, job: Object, wanted: Wanted, access: Mapping[str, str]) -> str:
-        """Job, then what belongs to it, then it is let go. Returns the Job's uid. May be called again for one that was cut short.
-        Raises ``ApiError``."""
+        """Job, or what stands for it, then what belongs to it, then it is let go. Returns its uid. May be called again for one that was
+        cut short. Raises ``ApiError``, ``BadRequest``."""
         api, namespace, name = self._cluster.api, self._cluster.namespace, job["metadata"]["name"]
+        shape, parts = adapters.shape(wanted.shape), [Part(ROLE, job)]
+        main, before = shape.build(parts), shape.before(parts)
         await self._cluster.bring_code()
         ours = True
         try:
-            made = await api.create(JOBS, namespace, job)
+            for each in before:
+                await self._there(_before(shape), each)
+            made = await api.create(_main(shape), namespace, main)
         except ApiConflict:  # from the time before: its pods may run
-            made, ours = await api.get(JOBS, namespace, name), False
+            made, ours = await api.get(_main(shape), namespace, name), False
+        except ApiMissing:
+            what = f"{main['kind']} of {shape.group_version}"
+            raise BadRequest(f"This cluster has no {what}: the admin installs it. -l job needs none.") from None
+        except ElasticError:
+            if before:
+                await self.end(wanted.id, wanted.shape)
+            raise
         uid = str(made["metadata"]["uid"])
         try:
-            for each in manifests.belongings(self._cluster.site, wanted, uid, access):
-                try:
-                    await api.create(_KINDS[each["kind"]], namespace, each)
-                except ApiConflict:
-                    pass  # from the time before
-            if not wanted.queue:  # else Kueue does
-                await api.patch(JOBS, namespace, name, {"spec": {"suspend": False}})
+            belongings = manifests.belongings(self._cluster.site, wanted, uid, access)
+            for each in adapters.belonging(belongings, shape, main):
+                await self._there(_KINDS[each["kind"]], each)
+            if shape.let_go is not None and not wanted.queue:  # else Kueue does
+                await api.patch(_main(shape), namespace, name, dict(shape.let_go))
         except ElasticError:
             if ours:
-                await self.end(wanted.id)
+                await self.end(wanted.id, wanted.shape)
             raise
         return uid
 
-    async def end(self, burst_id: str) -> None:
-        """Its pods are told to end; all that belongs to it goes with it. No error where it has gone. Raises ``ApiError``."""
-        await self._cluster.api.delete(JOBS, self._cluster.namespace, names.burst_job(burst_id))
+    async def _there(self, kind: Kind, body: Object) -> None:
+        try:
+            await self._cluster.api.create(kind, self._cluster.namespace, body)
+        except ApiConflict:
+            pass  # from the time before
+
+    async def end(self, burst_id: str, shape: str = "") -> None:
+        """Its pods are told to end; all that belongs to it goes with it. No error where it has gone. ``shape``: "" where it isn't known.
+        Raises ``ApiError``."""
+        name = names.burst_job(burst_id)
+        for each in map(adapters.shape, [shape] if shape else self.kinds):
+            await self._cluster.api.delete(_main(each), self._cluster.namespace, name)
+            if each.before_plural:
+                await self._cluster.api.delete(_before(each), self._cluster.namespace, name)
 
     async def ids(self) -> set[str]:
-        """Of all bursts that have a Job."""
-        selector = names.selector(self._cluster.name, names.ROLE_RANK)
-        jobs, _ = await self._cluster.api.list(JOBS, self._cluster.namespace, selector)
-        return {job["metadata"]["labels"].get(names.BURST, "") for job in jobs} - {""}
+        """Of all bursts that have a Job, or what stands for one."""
+        selector, found = names.selector(self._cluster.name, names.ROLE_RANK), set[str]()
+        for shape in map(adapters.shape, self.kinds):
+            for kind in (_main(shape), *([_before(shape)] if shape.before_plural else [])):
+                try:
+                    items, _ = await self._cluster.api.list(kind, self._cluster.namespace, selector)
+                except (ApiMissing, ApiDenied) as exc:
+                    if shape is adapters.SHAPES[adapters.JOB]:
+                        raise
+                    log.warning("what bursts there are as %s can't be seen: %s", kind.plural, exc)
+                    continue
+                found |= {item["metadata"]["labels"].get(names.BURST, "") for item in items}
+        return found - {""}
 
-    async def refusal(self, uid: str) -> str:
-        """Why the cluster makes no pods for the Job with that ``uid``, in its own words; "" where it says nothing. Raises ``ApiError``."""
-        found, _ = await self._cluster.api.list(EVENTS, self._cluster.namespace, fields=f"involvedObject.uid={uid},type=Warning")
+    async def refusal(self, burst_id: str, shape: str = adapters.JOB) -> str:
+        """Why the cluster makes no pods for that burst, in its own words; "" where it says nothing. Raises ``ApiError``."""
+        name = names.burst_job(burst_id)
+        job = adapters.shape(shape).makes_pods.format(name=name, role=ROLE) or name
+        found: list[Object] = []
+        for each in dict.fromkeys((name, job)):
+            events, _ = await self._cluster.api.list(EVENTS, self._cluster.namespace, fields=f"involvedObject.name={each},type=Warning")
+            found += events
         newest = max(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), default=None)
         return str(newest.get("message", "")) if newest is not None else ""
 
@@ -125,7 +180,8 @@ class Jobs:
         for pod in self._newest(burst_id).values():
             if _rank(pod) == rank:
                 try:
-                    return (await self._cluster.api.log(self._cluster.namespace, pod["metadata"]["name"], manifests.CONTAINER)).strip()
+                    container = pod["spec"]["containers"][0]["name"]
+                    return (await self._cluster.api.log(self._cluster.namespace, pod["metadata"]["name"], container)).strip()
                 except ElasticError:
                     break
         return ""
@@ -177,12 +233,21 @@ class Jobs:
         return newest
 
 
+def _main(shape: Shape) -> Kind:
+    return Kind(shape.group_version, shape.plural)
+
+
+def _before(shape: Shape) -> Kind:
+    return Kind(shape.group_version, shape.before_plural)
+
+
 def _addresses(pods: Mapping[int, reasons.Pod]) -> dict[int, str]:
     return {rank: pod["status"]["podIP"] for rank, pod in pods.items() if reasons.running(pod) and pod["status"].get("podIP")}
 
 
 def _rank(pod: reasons.Pod) -> int:
-    text = pod["metadata"]["labels"].get(INDEX, "")
+    labels = pod["metadata"]["labels"]
+    text = labels.get(INDEX, labels.get(volcano.TASK_INDEX, ""))
     return int(text) if text.isdigit() else -1
 
 

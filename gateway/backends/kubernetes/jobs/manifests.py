@@ -35,6 +35,7 @@ class Wanted:
     owner: Mapping[str, str] | None = None
     timeout: float | None = None
     queue: str = ""  # of Kueue: that lets the Job go
+    shape: str = "job"  # the kind of object that it is made as (``adapters``)
 
 
 def job(site: Site, profile: Profile, wanted: Wanted, drained: Collection[str] = ()) -> Object:

@@ -1,0 +1,5 @@
+//go:build tools
+
+package main
+
+import _ "volcano.sh/apis/pkg/apis/batch/v1alpha1"
