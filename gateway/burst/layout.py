@@ -11,7 +11,7 @@ from .record import Record
 _KINDS = {"name": str, "count": int, "gpus": int, "cpu": str, "memory": str, "image": str}
 MOST_GPUS = 64  # of one member
 # Engines of which one process runs the cell, and the workers are servers of their own.
-_SERVED = {"tf-ps": CHIEF, "dask": "client"}
+_SERVED = {"tf-ps": CHIEF, "dask": "client", "ray": "driver"}
 
 
 def layout(record: Record) -> list[Role]:

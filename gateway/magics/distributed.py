@@ -44,8 +44,8 @@ class Distributed:
         ``-w N``           how many workers (2); ``-w 2:8``: as many as there are idle GPUs for, from one ``state.commit()`` to the next
                            (`from gateway import elastic`; `elastic.State?` explains it)
         ``-e ENGINE``      torch (torchrun; the default where torch is installed), none (plain processes); on one machine also
-                           mpi (mpirun), dask (the cell says `Client()`) and tf-ps (TensorFlow's parameter servers; the cell is
-                           the chief and says `TFConfigClusterResolver()`)
+                           mpi (mpirun), dask (the cell says `Client()`), ray (`ray.init()`) and tf-ps (TensorFlow's parameter
+                           servers; the cell is the chief and says `TFConfigClusterResolver()`)
         ``--ps N``         with -e tf-ps: how many parameter servers (1)
         ``--role NAME=N``  on one machine: N processes more that run the cell too, with ROLE 'NAME' where workers have 'worker', and
                            RANK and WORLD_SIZE of their own; ADDRESSES[ROLE][RANK] is a host and port for each. They are

@@ -125,7 +125,6 @@ def test_a_mistake_in_the_cell_is_found_before_a_worker_starts(gateway, browser)
         ("-w 2:x", "two as in -w 2:8"),
         ("-w 2:4 -e dask", "Workers of the engine dask keep their number"),
         ("--save-every soon", "--save-every needs a time such as"),
-        ("-e ray", "Ray is not in this version"),
         ("-e nonsense", "the engines are none, torch, mpi, dask"),
         ("-w 2 --ranks 2", "of 2 workers the last is rank 1"),
         ("--image x", "not in this version"),

@@ -12,7 +12,7 @@ from typing import Any
 from ...protocol.burst import Process
 from ...protocol.errors import BadRequest
 from ..record import Record
-from . import dask, mpi, spmd, tf_ps, torch
+from . import dask, mpi, ray, spmd, tf_ps, torch
 
 Engine = Callable[[Record, dict[str, Any], Path], list[Process]]
 
@@ -21,17 +21,16 @@ ENGINES: dict[str, Engine] = {
     "torch": torch.processes,
     "mpi": mpi.processes,
     "dask": dask.processes,
+    "ray": ray.processes,
     "tf-ps": tf_ps.processes,
 }
 ELASTIC = ("none", "torch", "mpi")  # whose workers may be replaced by more or fewer that go on from their last commit
 OPEN = ("tf-ps",)  # whose own servers run what anybody sends them who can reach the machine
-ABSENT = {"ray": "Ray"}
 
 
 def engine(name: Any) -> Engine:
     """Raises ``BadRequest`` that names those that are there."""
     found = ENGINES.get(name) if isinstance(name, str) else None
     if found is None:
-        what = f"{ABSENT[name]} is not in this version" if name in ABSENT else f"There is no engine {str(name)[:40]!r}"
-        raise BadRequest(f"{what}: the engines are {', '.join(ENGINES)}.")
+        raise BadRequest(f"There is no engine {str(name)[:40]!r}: the engines are {', '.join(ENGINES)}.")
     return found
