@@ -1,4 +1,5 @@
-"""A real, unmodified Enterprise Gateway in an environment of its own: made once, outside the repository, as its pins exclude ours."""
+"""A real, unmodified Enterprise Gateway in an environment of its own, and its source as it was released, with the kernelspecs and documents
+that its wheel leaves out: made once, outside the repository, as its pins exclude ours."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import fcntl
 import hashlib
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,23 @@ def enterprise_python() -> Path:
             subprocess.run([str(folder / "bin/pip"), "install", "-q", *NEEDS], check=True)
             (folder / "made").touch()
     return folder / "bin/python"
+
+
+def enterprise_source() -> Path:
+    """The source that it was released as; a skip where it can't be had."""
+    folder = CACHE / "enterprise" / f"source-{VERSION}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "made").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            fetch = ["download", "-q", "--no-deps", "--no-build-isolation", "--no-binary=:all:", f"--dest={folder}"]
+            done = subprocess.run([sys.executable, "-m", "pip", *fetch, *NEEDS], capture_output=True, text=True)
+            if done.returncode:
+                pytest.skip(f"the source of Enterprise Gateway can't be had (`pip download` needs the network once): {done.stderr[-300:]}")
+            shutil.unpack_archive(next(folder.glob("*.tar.gz")), folder, filter="data")
+            (folder / "made").touch()
+    return next(folder.glob("*/"))
 
 
 def ours_alone(root: Path) -> Path:
