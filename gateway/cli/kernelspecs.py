@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ..enterprise.kernelspecs import is_theirs, profile_name, translate
+from ..enterprise.kernelspecs import image, is_theirs, profile_name, translate
 from ..protocol.errors import ElasticError
 from . import client, show
 
@@ -76,8 +76,7 @@ def _one(folder: Path) -> dict[str, Any]:
         return {"name": name, "became": "nothing", "told": [f"its kernel.json can't be read: {exc}"], **none}
     if not theirs:
         return {"name": name, "became": "as it was", "told": [], **none, "spec": spec}
-    image = str((spec["metadata"]["process_proxy"].get("config") or {}).get("image_name", ""))
-    profile = profile_name(image) if image else ""
+    profile = profile_name(image(spec)) if image(spec) else ""
     made = translate(spec, profile)
     became = "nothing" if made.spec is None else "a kernelspec of ours"
     known = {"image": made.image, "profile": profile if made.spec is not None else "", "spec": made.spec}

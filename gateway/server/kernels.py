@@ -22,6 +22,7 @@ from ..broker.news import KERNEL
 from ..protocol.errors import ElasticError, SupervisorLost
 from ..protocol.websocket import CLOSE_KERNEL_GONE, CLOSE_RESTART
 from ..settings import Count, Seconds
+from .allowance import may_start
 from .answers import for_stock, no_such_kernel
 from .culling import Fate, decide, interval, long
 from .kernel import UNKNOWN, ElasticKernelManager
@@ -56,12 +57,14 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
 
     allowed_users = List(
         Unicode(),
-        help="Names of the users (KERNEL_USERNAME) who may start kernels. []: everybody whom the gateway lets in, the default.",
+        help="""Names of the users (KERNEL_USERNAME) who may start kernels. []: everybody whom the gateway lets in, the default. A
+        kernelspec may have a list of its own (`metadata.allowed_users`), which counts for its kernels in place of this one.""",
     ).tag(config=True)
 
     denied_users = List(
         Unicode(),
-        help="Names of users (KERNEL_USERNAME) who may not start kernels, allowed or not. []: none, the default.",
+        help="""Names of users (KERNEL_USERNAME) who may not start kernels, allowed or not. []: none, the default. A kernelspec's own
+        (`metadata.denied_users`) come on top.""",
     ).tag(config=True)
 
     cull_warning = Seconds(
@@ -143,7 +146,7 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
             env = {} if self._survive else dict(os.environ)  # a user's own server: its kernels inherit, as everywhere
         user = env.get("KERNEL_USERNAME", "")
         try:
-            self._check_spec(kernel_name or self.default_kernel_name)
+            self._check_spec(kernel_name or self.default_kernel_name, user)
             self._check_limits(user)
         except ElasticError as exc:
             if self._survive or self.elastic_broker is None:
@@ -357,19 +360,23 @@ class ElasticMappingKernelManager(AsyncMappingKernelManager):
         if kernel_id not in self:
             raise no_such_kernel()
 
-    def _check_spec(self, name: str) -> None:
+    def may_start(self, user: str, spec: dict[str, Any]) -> bool:
+        """Whether this user may start kernels of a kernelspec, as the API has it. Limits come on top."""
+        return may_start(user, spec.get("metadata"), self.allowed_users, self.denied_users)
+
+    def _check_spec(self, name: str, user: str) -> None:
         try:
-            self.kernel_spec_manager.get_kernel_spec(name)  # type: ignore[union-attr]
+            spec = self.kernel_spec_manager.get_kernel_spec(name)  # type: ignore[union-attr]
         except (NoSuchKernel, KeyError):
             known = ", ".join(sorted(self.kernel_spec_manager.find_kernel_specs())[:20])  # type: ignore[union-attr]
             raise ElasticError(f"There is no kernel named {name!r} here. There are: {known}.", reason="no_such_kernelspec") from None
-
-    def _check_limits(self, user: str) -> None:
-        if user in self.denied_users or (self.allowed_users and user not in self.allowed_users):
+        if not self.may_start(user, spec.to_dict()):
             raise ElasticError(
-                f"{user or 'Nobody by name'} may start no kernel here (allowed_users, denied_users): ask whoever runs this gateway.",
+                f"{user or 'Nobody by name'} may start no kernel {name!r} (allowed_users, denied_users): ask whoever runs this gateway.",
                 reason="forbidden",
             )
+
+    def _check_limits(self, user: str) -> None:
         if self.max_kernels is not None and len(self._kernels) >= self.max_kernels:
             raise ElasticError(
                 f"This gateway has its {self.max_kernels} kernels already (max_kernels, those that start included): end one first.",

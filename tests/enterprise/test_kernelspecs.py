@@ -61,20 +61,65 @@ def test_r_has_a_kernel_of_its_own_and_what_starts_by_a_connection_file_stays_as
     "spec",
     [
         theirs(kind="yarn.YarnClusterProcessProxy"), theirs(kind="conductor.ConductorClusterProcessProxy"),
-        theirs(kind="crd.CustomResourceProcessProxy", argv=["bash", "/opt/spark/run.sh"]), theirs("scala"),
+        theirs(kind="crd.CustomResourceProcessProxy"), theirs(argv=["bash", "/opt/spark_python/run.sh"]), theirs("scala"),
+        theirs(kind="distributed.DistributedProcessProxy"),
     ],
-    ids=["yarn", "conductor", "spark", "scala"],
+    ids=["yarn", "conductor", "custom resource", "spark", "scala", "ssh"],
 )  # fmt: skip
 def test_what_can_t_run_here_is_told_and_not_made(spec: dict[str, Any]) -> None:
     made = translate(spec)
     assert made.spec is None
-    assert made.told
+    assert len(made.told) == 1 and ("no backend of this gateway" in made.told[0] or "isn't known" in made.told[0])
+
+
+def test_a_launcher_that_is_told_of_no_spark_starts_a_kernel_like_others() -> None:
+    made = translate(theirs(argv=[*LAUNCHER, "--RemoteProcessProxy.spark-context-initialization-mode", "none"]))
+    assert made.spec is not None and made.told == []
 
 
 def test_what_a_stanza_says_besides_is_told() -> None:
-    told = "; ".join(translate(theirs(authorized_users="bob", namespace="x")).told)
-    assert "allowed_users" in told
-    assert "namespace of its process_proxy does nothing here" in told
+    assert translate(theirs(namespace="x")).told == ["namespace of its process_proxy does nothing here"]
+    assert "is none of Enterprise Gateway's process proxies" in translate(theirs(kind="ours.OfOurSite")).told[0]
+
+
+def test_whose_kernels_they_are_stays_so() -> None:
+    made = translate(theirs(authorized_users="ana, bo", unauthorized_users=["cy"]))
+    assert made.spec is not None and made.told == []
+    assert (made.spec["metadata"]["allowed_users"], made.spec["metadata"]["denied_users"]) == (["ana", "bo"], ["cy"])
+
+
+BROKEN: list[dict[str, Any]] = [
+    {"metadata": {"process_proxy": "k8s"}}, {"metadata": {"process_proxy": None}}, {"metadata": {"process_proxy": {"class_name": 5}}},
+    {"metadata": {"process_proxy": {"class_name": "x.LocalProcessProxy", "config": ["a"]}}},
+    {"metadata": {"process_proxy": {"class_name": "x.LocalProcessProxy", "config": {"authorized_users": 5}}}},
+    {**theirs(), "argv": "python"}, {**theirs(), "argv": [5]}, {**theirs(), "env": []}, {**theirs(), "language": None},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", BROKEN, ids=str)
+def test_a_broken_one_is_told_and_not_made_and_keeps_no_other(
+    spec: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = translate(spec)
+    assert made.spec is None and len(made.told) == 1
+    folder(tmp_path, "whole", theirs())
+    folder(tmp_path, "broken", spec)
+    manager = ElasticKernelSpecManager(kernel_dirs=[str(tmp_path)], ensure_native_kernel=False)
+    assert set(manager.get_all_specs()) == {"whole"}
+    assert caplog.text.count("isn't offered") == 1 and "Traceback" not in caplog.text
+    assert main(["kernelspecs", "import", str(tmp_path), "--json"]) == 1
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"argv": 5}', '{"metadata": []}', '{"interrupt_mode": "never"}', "\x00"])
+def test_a_kernelspec_that_is_none_is_told_once_and_isn_t_offered(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/kernel.json").write_text(text)
+    manager = ElasticKernelSpecManager(kernel_dirs=[str(tmp_path)], ensure_native_kernel=False)
+    for _ in range(2):
+        with pytest.raises(NoSuchKernel):
+            manager.get_kernel_spec("broken")
+    assert manager.get_all_specs() == {}
+    assert caplog.text.count("can't be read, and isn't offered") == 1
 
 
 def test_images_of_any_spelling_give_a_profile_a_name() -> None:

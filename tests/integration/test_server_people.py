@@ -35,6 +35,24 @@ def test_a_kernel_runs_under_the_name_of_the_token_whatever_the_client_claims(si
         assert "asked for a kernel as 'bo'" in site.log
 
 
+def test_a_kernelspec_with_users_of_its_own_is_shown_to_them_alone_and_started_by_them_alone(site, ana, bo, ops, lab):
+    site.machine.variant("anas", metadata={"allowed_users": ["ana"]})
+
+    def offered(someone: Someone, query: str = "") -> bool:
+        return "anas" in someone.call("GET", f"/api/kernelspecs{query}").json()["kernelspecs"]
+
+    assert [offered(someone) for someone in (ana, bo, ops, lab)] == [True, False, True, True]
+    assert [offered(*each) for each in ((lab, "?user=ana"), (lab, "?user=bo"), (bo, "?user=ana"))] == [True, False, False]
+    assert [someone.call("GET", "/api/kernelspecs/anas").status_code for someone in (ana, bo)] == [200, 403]
+    ana.kernel("anas").call("DELETE")
+    refused = [
+        bo.call("POST", "/api/kernels", json={"name": "anas"}),
+        bo.call("POST", "/api/sessions", json={"path": "x", "type": "notebook", "kernel": {"name": "anas"}}),
+        lab.call("POST", "/api/kernels", json={"name": "anas", "env": {"KERNEL_USERNAME": "bo"}}),
+    ]
+    assert [(answer.status_code, answer.json()["reason"]) for answer in refused] == [(403, "forbidden")] * 3
+
+
 def test_a_trusted_front_end_says_whose_kernel_it_starts(lab: Someone, ana: Someone):
     with lab.kernel(KERNEL_USERNAME="ana") as kernel:
         assert kernel.id in listed(ana)

@@ -14,7 +14,7 @@ from gateway.server.embed import SERVICES
 from gateway.server.stock import SWAGGER
 
 SPEC = yaml.safe_load(SWAGGER.read_text())
-STOCK = {("/api", "get"), ("/api/me", "patch")}  # jupyter_server's own
+STOCK = {("/api/me", "patch")}  # jupyter_server's own
 VALUES = {"kernel_id": "a-b-c-d-e", "session_id": "a-b-c-d-e", "burst": "x", "kernelspec": "x", "path": "x", "node": "x", "rank": "0"}
 VALUES |= {"action": "restart"}
 VERBS = ("get", "post", "patch", "put", "delete")
