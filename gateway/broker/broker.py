@@ -30,6 +30,7 @@ from .adoption import Adoption
 from .audience import Audience
 from .context import end_context, new_context
 from .desk import Desk
+from .elsewhere import Elsewhere
 from .foreigners import Foreigners
 from .guests import Guests
 from .lines import Lines
@@ -89,6 +90,7 @@ class Broker:
         self.questions = Questions()
         self.beside: list[Beside] = []  # what begins and ends with it
         self.guests = Guests(self.book, self._tell, lambda call: self._loop.call_soon(call), clock)
+        self.elsewhere = Elsewhere(self.book, self._tell)
         self._adoption = Adoption(self.backend, ROLES[kind], lambda link: self._take_on([link], []), self._do)
         self._lines = lines = Lines(
             self.book, clock, self._tell, self._do, self.questions.hear, self._adoption.forget,

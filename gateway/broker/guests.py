@@ -68,6 +68,10 @@ class Guests:
         free = sum(len(self._book.devices.free(node)) for node in {each.node for each in waiting})
         return max(0, sum(each.count for each in waiting) - free), ", ".join(each.label for each in waiting)
 
+    def waiting(self, patience: float) -> list[KernelRecord]:
+        """Those that have waited for a GPU for longer than ``patience`` seconds."""
+        return [each for each in self._waiting() if self._clock() - each.since > patience]
+
     def _waiting(self) -> list[KernelRecord]:
         """Those that a free GPU would help; whoever waits for their own quota isn't among them."""
         return [each for each in self._book.queue() if each.place is None or not each.place.quota]

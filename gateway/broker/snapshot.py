@@ -48,14 +48,15 @@ def snapshot(book: Book, generation: int, now: float, wall: float, alarms: Mappi
 
 
 def changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """``(name, value)``: ``lease`` a new or changed one, ``lease_gone`` its kernel_id, ``queue``, ``gpus`` and ``drained`` whole."""
+    """``(name, value)``: ``lease`` a new or changed one, ``lease_gone`` its kernel_id, ``queue``, ``gpus``, ``drained`` and ``elsewhere``
+    whole."""
     before = {lease["kernel_id"]: lease for lease in old["leases"]}
     for lease in new["leases"]:
         if before.pop(lease["kernel_id"], None) != lease:
             yield "lease", lease
     for kernel_id in before:
         yield "lease_gone", {"kernel_id": kernel_id}
-    for name in ("queue", "gpus", "drained"):
+    for name in ("queue", "gpus", "drained", "elsewhere"):
         if old[name] != new[name]:
             yield name, new[name]
 

@@ -168,6 +168,7 @@ class Bursts:
             new_id(), name, supervisor.kernel_id, user, str(wanted["engine"]), least, gpus, detach=bool(wanted.get("detach")),
             timeout=timeout, created=time.time(), least=least, most=most, restartable=bool(wanted.get("restartable")),
             queue=checked_queue(wanted.get("queue")), launcher=checked_launcher(wanted.get("launcher")),
+            on_demand=bool(wanted.get("on_demand")),
             roles=wanted_roles(wanted.get("roles"), str(wanted["engine"]), self._settings.most_workers),
         )  # fmt: skip
         if record.roles and record.elastic:

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 PIECE = 1 << 20
 WORDS = 4 << 20  # bytes of a journal at once, at most
 FROM_KERNEL = re.compile(r"request\.json|capsule(\.sizes)?")
-FROM_RANKS = re.compile(r"(out|failed)/[0-9]{1,7}(\.sizes)?")
+FROM_RANKS = re.compile(r"(out|failed)/[0-9]{1,7}(\.sizes)?|state\.[0-9]{1,9}\.[0-9]{1,9}")
 FULL = "not_kept"  # reason
 
 
@@ -47,9 +47,9 @@ class House(Protocol):
     def is_new(self, burst_id: str) -> bool:
         """Its kernel still brings what it needs."""
 
-    async def plan(self, burst_id: str, rank: int, address: str) -> dict[str, Any] | None:
-        """What that rank, whose pod has this address, is to run; None: not yet. Cancelled where nobody waits for it any more. Raises
-        ``ElasticError``."""
+    async def plan(self, burst_id: str, rank: int, address: str, pod: str) -> dict[str, Any]:
+        """What that rank, whose pod has this address and says that it has this name, is to run: ``plan``, and ``number`` where it is one
+        of pods that come and go; {}: not yet. Cancelled where nobody waits for it any more. Raises ``ElasticError``."""
 
     def words(self, burst_id: str, rank: int, since: int, data: bytes) -> dict[str, Any]:
         """Raises ``ElasticError``."""
@@ -175,12 +175,12 @@ class _Handler(web.RequestHandler):
             address = str(ip_address(self.get_query_argument("address", "")))
         except ValueError:
             raise BadRequest("A rank says at which address its pod is.") from None
-        self._waits = asyncio.ensure_future(self._house.plan(which, rank, address))
+        self._waits = asyncio.ensure_future(self._house.plan(which, rank, address, self.get_query_argument("pod", "")))
         try:
-            plan = await self._waits
+            answer = await self._waits
         except asyncio.CancelledError:
             return  # its pod is gone
-        self._say({} if plan is None else {"plan": plan})
+        self._say(answer)
 
     async def _post(self, which: str) -> None:
         rank, since = re.fullmatch(r"ranks/([0-9]{1,7})/words", self._rest), self.get_query_argument("since", "")

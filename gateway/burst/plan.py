@@ -35,6 +35,11 @@ def make_rank_plan(record: Record, request: dict[str, Any], process: Process, jo
     )  # fmt: skip
 
 
+def make_pod_plan(record: Record, request: dict[str, Any], journal_bytes: int) -> Plan:
+    """For the agent of a pod that is told one by one which groups it is in."""
+    return make_rank_plan(record, request, Process(argv=[], ranks=0), journal_bytes)
+
+
 def make_size(record: Record, request: dict[str, Any], folder: Path, why: str = "") -> Size:
     """The workers that it is to have now. Raises ``BadRequest`` where the engine can't run there."""
     processes = [vars(each) for each in with_roles(record, request, engine(record.engine)(record, request, folder))]

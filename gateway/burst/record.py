@@ -54,6 +54,10 @@ class Record:
     job: str = ""  # uid of its Job, once that is there with all that belongs to it
     roles: list[dict[str, Any]] = field(default_factory=list)  # beside those that run the cell by their engine: each a protocol.roles.Role
     launcher: str = "auto"  # how its workers are started
+    on_demand: bool = False  # no spot nodes
+    flex: list[int] = field(default_factory=list)  # numbers of its workers beyond the least, where those are pods
+    going: list[int] = field(default_factory=list)  # of those that are to leave
+    flexed: int = 0  # how many such there have been
 
     def __post_init__(self) -> None:
         self.least, self.most = self.least or self.workers, self.most or self.workers

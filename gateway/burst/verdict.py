@@ -18,7 +18,7 @@ _PEER_GONE = re.compile(r"Connection (closed|reset|refused)|Dist(Network|Backend
 def verdict(of: Gathered) -> tuple[str, str, dict[str, Any] | None]:
     """``(outcome, message, the event of the rank whose cell failed first)``."""
     if of.failed:
-        rank, event = min(of.failed.items(), key=lambda item: (_follows(item[1]), float(item[1].get("at") or 0), item[0]))
+        rank, event = min(of.failed.items(), key=lambda item: (follows(item[1]), float(item[1].get("at") or 0), item[0]))
         return burst.ERROR, f"Rank {rank} failed: {event.get('name')}", event
     bad = {pod: end for pod, end in of.ended.items() if end["outcome"] != burst.OK}
     if not bad:
@@ -29,6 +29,6 @@ def verdict(of: Gathered) -> tuple[str, str, dict[str, Any] | None]:
     return outcome, str(end.get("message", "")) if outcome != burst.LOST else f"Rank {pod}: {end.get('message', '')}", None
 
 
-def _follows(failed: dict[str, Any]) -> bool:
+def follows(failed: dict[str, Any]) -> bool:
     """It says no more than that another rank is gone."""
     return bool(_PEER_GONE.search(str(failed.get("name", ""))))

@@ -68,6 +68,8 @@ def validate(book: Book) -> None:
         for r in devices.holders(node):
             hold(r.phase in WITH_GPUS, f"{r.kernel_id} is among the holders while it is {r.phase}")
         hold(book.waiting.length(node) == sum(r.node == node for r in queued), f"the queue of {node} is as long as it says")
+    for other in book.elsewhere.values():
+        held[other.user] = held.get(other.user, 0) + other.gpus
     for user, gpus in held.items():
         hold(book.usage.held(user) == gpus, f"{user}'s GPUs are counted")
     for uuid, count in homes.items():

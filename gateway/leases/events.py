@@ -186,13 +186,23 @@ class NodeDrained:
 
 
 @dataclass(frozen=True)
+class Elsewhere:
+    """``holder`` (no kernel) has so many GPUs for ``user`` that no lease of this book is for: pods of a cluster, whose scheduler has given
+    them. They count in the user's quotas, but for those of a kernelspec or flavor, and in the fair order."""
+
+    holder: str
+    user: str
+    gpus: int
+
+
+@dataclass(frozen=True)
 class Tick:
     """Only time has passed."""
 
 
 Event = (
     GpuSeen | GpuLost | KernelSeen | KernelGone | Silence | Wanted | Unwanted | Executing | RungTold | Resumed | ResumeFailed
-    | Parked | ParkRefused | Denied | Restarted | ReleaseAsked | HoldAsked | NodeDrained | Tick
+    | Parked | ParkRefused | Denied | Restarted | ReleaseAsked | HoldAsked | NodeDrained | Elsewhere | Tick
 )  # fmt: skip
 
 

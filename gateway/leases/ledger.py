@@ -36,6 +36,7 @@ class Ledger:
         self.waiting = Queue(self.usage, lambda user: self.levels.weight(user), lambda record: self.rules(record).priority)
         self.waiting.ranked = levels.ranked
         self.drained: set[str] = set()  # nodes
+        self.elsewhere: dict[str, events.Elsewhere] = {}  # GPUs of users that no lease is for, by holder
         self.tally = Tally()
         self.meter: Meter | None = None  # where somebody wants to know who has had what
         self.journal: Journal | None = None  # where somebody wants to be told of each step
@@ -63,6 +64,7 @@ class Ledger:
             events.ReleaseAsked: self._release_asked,
             events.HoldAsked: self._hold_asked,
             events.NodeDrained: self._node_drained,
+            events.Elsewhere: self._elsewhere,
             events.Tick: lambda event, now: None,
         }
 
@@ -100,6 +102,15 @@ class Ledger:
     def _node_drained(self, event: events.NodeDrained, now: float) -> None:
         (self.drained.add if event.on else self.drained.discard)(event.node)
         self._touched.update(dict.fromkeys(record for record in self.kernels.values() if record.node == event.node))
+
+    def _elsewhere(self, event: events.Elsewhere, now: float) -> None:
+        before = self.elsewhere.pop(event.holder, None)
+        if event.gpus:
+            self.elsewhere[event.holder] = event
+        if before is not None:
+            self.usage.change(before.user, -before.gpus, now)
+        self.usage.change(event.user, event.gpus, now)
+        self._dirty.update(dict.fromkeys(self.waiting.nodes()))
 
     # kernels come and go
 

@@ -17,8 +17,8 @@ PAST, AHEAD = ("since", "idle_since"), ("ends_by", "hold_until")  # the keys tha
 
 
 def snapshot(book: Book, now: float) -> dict[str, list[Any]]:
-    """``{"gpus", "leases", "queue"}`` of the contract, and ``drained``, names of nodes. ``leases`` has every kernel that may ask for
-    GPUs, in any phase."""
+    """``{"gpus", "leases", "queue"}`` of the contract, ``drained``, names of nodes, and ``elsewhere``, GPUs that users have without a
+    lease. ``leases`` has every kernel that may ask for GPUs, in any phase."""
     places: dict[str, int] = {}
     queue = []
     for record in book.queue():
@@ -52,6 +52,7 @@ def snapshot(book: Book, now: float) -> dict[str, list[Any]]:
         "leases": [lease(book, record, now) for record in book.kernels.values() if record.count],
         "queue": queue,
         "drained": sorted(book.drained),
+        "elsewhere": [{"holder": each.holder, "user": each.user, "gpus": each.gpus} for each in book.elsewhere.values()],
     }
 
 

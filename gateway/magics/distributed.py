@@ -61,6 +61,7 @@ class Distributed:
         ``--timeout 2h``   end it with an error after so long; there is no limit otherwise
         ``--save-every 5m``  how often an elastic.State is saved, in case that a worker is lost
         ``--restartable``  a cell without commit may begin anew when workers change or are lost
+        ``--on-demand``    on Kubernetes: no worker on a spot node, which those beyond the least would prefer
         ``--queue Q``      on Kubernetes: begin when Kueue lets it, from its queue Q in the kernels' namespace
         ``--pip P``        install P for the workers, as pip names it, and again for more; ``--pip installed``: what was installed
                            in this kernel's pod, which workers in pods don't have by themselves
@@ -92,7 +93,8 @@ class Distributed:
         return {
             "workers": options.workers, "most": options.most if options.elastic else None, "engine": options.engine, "gpus": options.gpus,
             "detach": options.detach, "timeout_seconds": options.timeout, "name": options.name, "restartable": options.restartable,
-            "queue": options.queue, "launcher": options.launcher, "roles": list(options.roles) or None,
+            "queue": options.queue, "on_demand": options.on_demand or None, "launcher": options.launcher,
+            "roles": list(options.roles) or None,
             "uses_gpu": bool(GPU_WORDS.search(cell)) or self._home.has_gpu_data(capsule),
         }  # fmt: skip
 
@@ -234,10 +236,11 @@ def table(bursts: list[dict[str, Any]]) -> str:
     """For people, the newest last."""
     if not bursts:
         return "There are no bursts."
-    rows = [("NAME", "ENGINE", "WORKERS", "STATE", "SECONDS")]
+    rows = [("NAME", "ENGINE", "WORKERS", "GPUS", "STATE", "SECONDS")]
     for each in bursts:
         seconds = (each["ended"] or time.time()) - each["created"]
-        rows.append((each["name"], each["engine"], str(each["workers"]), each["outcome"] or each["state"], f"{seconds:.0f}"))
+        numbers = str(each["workers"]), str(each["workers"] * each["gpus"])
+        rows.append((each["name"], each["engine"], *numbers, each["outcome"] or each["state"], f"{seconds:.0f}"))
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows)
 

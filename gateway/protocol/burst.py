@@ -56,8 +56,14 @@ LEAVE = "leave"  # asked (number of the question): how far are you?
 STAY = "stay"  # asked: the group doesn't leave now
 UNTIL = "until"  # asked, commits: it leaves once it has done so many
 
+# A pod of an elastic burst says of its rank what that has said, with the number of its group, and:
+READY = "ready"  # its rank is there, and waits to begin
+GONE = "gone"  # text: how its rank has ended before its time
+LEAVING = "leaving"  # the cluster has told the pod to end
+
 # What a rank's pod is told, in a mounted file
 SPEC = "burst.json"  # url, certificate, token, burst: how it reaches the folder at the gateway
+POD_VARIABLE = "ELASTIC_POD"  # in the pod of an elastic burst's worker: its name
 USER_ERROR = 13  # exit code of a rank's pod whose cell has failed: by it the cluster tells that from what may be tried again
 
 REQUIREMENT = re.compile(r"[A-Za-z0-9][^\x00-\x1f]{0,999}")  # what pip may be told to install: no option of pip's, nor a path

@@ -179,7 +179,7 @@ def test_the_snapshot_has_the_shape_of_the_contract() -> None:
         two.want()
         await world.until(lambda: bool(world.broker.snapshot()["queue"]))
         picture = world.broker.snapshot()
-        assert set(picture) == {"gpus", "leases", "queue", "drained", "generation"}
+        assert set(picture) == {"gpus", "leases", "queue", "drained", "elsewhere", "generation"}
         assert {"uuid", "node", "flavor", "memory_bytes", "simulated", "rung"} <= set(picture["gpus"][0])
         assert [lease["kernel_id"] for lease in picture["leases"]] == ["k1", "k2"]
         first = picture["leases"][0]

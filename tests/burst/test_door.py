@@ -40,7 +40,7 @@ class House:
     def is_new(self, burst_id: str) -> bool:
         return self.new
 
-    async def plan(self, burst_id: str, rank: int, address: str) -> dict[str, Any] | None:
+    async def plan(self, burst_id: str, rank: int, address: str, pod: str) -> dict[str, Any]:
         self.asked.append(address)
         try:
             if rank > 8:
@@ -48,7 +48,7 @@ class House:
         except asyncio.CancelledError:
             self.asked.append("gone")
             raise
-        return {"rank": rank} if rank else None
+        return {"plan": {"rank": rank}} if rank else {}
 
     def words(self, burst_id: str, rank: int, since: int, data: bytes) -> dict[str, Any]:
         if rank > 7:

@@ -238,6 +238,11 @@ class KubernetesCluster(Backend):
         return self._site.gateway
 
     @property
+    def sees_all(self) -> bool:
+        """It may list pods everywhere."""
+        return self._settings.foreign_pods
+
+    @property
     def namespace(self) -> str:
         return self._site.namespace
 

@@ -15,6 +15,7 @@ MANAGER = "jupyter-elastic-gateway"
 GATEWAY, KERNEL, USER, ROLE = (f"{PREFIX}/{name}" for name in ("gateway", "kernel", "user", "role"))
 WARM = f"{PREFIX}/warm"  # label of a kernel's pod that is nobody's yet
 BURST = f"{PREFIX}/burst"  # label of all that is made for a burst: its id
+FLEX = f"{PREFIX}/flex"  # label of a worker that an elastic burst has beyond its least: its number
 ROLE_KERNEL, ROLE_SLOT, ROLE_CODE, ROLE_RANK = "kernel", "slot", "code", "rank"
 
 _NAME_MOST = 63 - len("kernel-") - len("-99")

@@ -21,7 +21,8 @@ class Pressure:
     def __init__(self, api: KubeApi, resources: list[str], nodes: Cache, told: Callable[[tuple[Foreign, ...]], None]) -> None:
         self._resources, self._nodes, self._told = resources, nodes, told
         self._last: tuple[Foreign, ...] = ()
-        others = f"{names.ROLE} notin ({names.ROLE_KERNEL},{names.ROLE_SLOT})"  # ranks of bursts among them
+        # Ranks of bursts among them, but for those that take only what nobody needs
+        others = f"{names.ROLE} notin ({names.ROLE_KERNEL},{names.ROLE_SLOT}),!{names.FLEX}"
         self._watch = Reflector(api, PODS, None, others, on_event=self._changed, fields="status.phase=Pending")
 
     def start(self) -> None:
@@ -43,7 +44,7 @@ def waits(pod: Pod, resources: list[str], nodes: Mapping[Any, Pod]) -> Foreign |
         return None
     spec = pod["spec"]
     for resource in resources:
-        count = sum(_request(container, resource) for container in spec.get("containers") or ())
+        count = requested(pod, resource)
         if count:
             wanted = (spec.get("nodeSelector") or {}).items()
             fit = [
@@ -53,6 +54,11 @@ def waits(pod: Pod, resources: list[str], nodes: Mapping[Any, Pod]) -> Foreign |
             ]
             return Foreign(f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}", count, tuple(sorted(fit)))
     return None
+
+
+def requested(pod: Pod, resource: str) -> int:
+    """How many of it the scheduler counts for the pod; init containers need less."""
+    return sum(_request(container, resource) for container in pod["spec"].get("containers") or ())
 
 
 def allocatable(node: Pod, resource: str) -> int:

@@ -22,6 +22,10 @@ _UNITS = {"m": Decimal("0.001"), "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T":
     f"{letter}i": 1024**power for power, letter in enumerate("KMGTP", 1)
 }
 _VOLUME_KEYS = frozenset({"name", "mount_path", "sub_path", "read_only"})
+SPOT = {
+    "karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "SPOT", "cloud.google.com/gke-spot": "true",
+    "kubernetes.azure.com/scalesetpriority": "spot",
+}  # fmt: skip
 _OVERRIDES = ("KERNEL_IMAGE", "KERNEL_CPU", "KERNEL_MEMORY")
 
 
@@ -53,6 +57,9 @@ class Profile:
     run_as_user: int = 1000
     fs_group: int = 1000
     priority_class: str = ""
+    flex_priority_class: str = ""  # of workers beyond the least of an elastic burst; "": as the others'
+    spot_nodes: Mapping[str, str] = field(default_factory=lambda: dict(SPOT))  # labels, any of which tells a spot node
+    spot_tolerations: tuple[Mapping[str, Any], ...] = ()
     runtime_class: str = ""
     pull_secrets: tuple[str, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)

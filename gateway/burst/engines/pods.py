@@ -18,9 +18,9 @@ PORT = 29400  # at rank 0's address; each pod has all of its ports for itself
 _WORKER = ["-m", "gateway.pod.burst.worker"]
 
 
-def process(record: Record, request: dict[str, Any], rank: int, addresses: Sequence[str]) -> Process:
-    """``addresses``: of all ranks' pods. Raises ``BadRequest`` where the engine has no ranks in pods."""
-    return IN_PODS[checked(record.engine)](record, request, rank, addresses)
+def process(record: Record, request: dict[str, Any], rank: int, addresses: Sequence[str], port: int = PORT) -> Process:
+    """``addresses``: of all ranks' pods. ``port``: where they meet. Raises ``BadRequest`` where the engine has no ranks in pods."""
+    return IN_PODS[checked(record.engine)](record, request, rank, addresses, port)
 
 
 def checked(engine: str) -> str:
@@ -30,17 +30,17 @@ def checked(engine: str) -> str:
     return engine
 
 
-def _none(record: Record, request: dict[str, Any], rank: int, addresses: Sequence[str]) -> Process:
+def _none(record: Record, request: dict[str, Any], rank: int, addresses: Sequence[str], port: int) -> Process:
     place = {"RANK": str(rank), "WORLD_SIZE": str(record.workers), "LOCAL_RANK": "0"}
-    meeting = {"MASTER_ADDR": addresses[0], "MASTER_PORT": str(PORT)}
+    meeting = {"MASTER_ADDR": addresses[0], "MASTER_PORT": str(port)}
     return Process(argv=[*python(request), *_WORKER], env={**place, **meeting}, name=f"rank {rank}")
 
 
-def _torch(record: Record, request: dict[str, Any], rank: int, addresses: Sequence[str]) -> Process:
+def _torch(record: Record, request: dict[str, Any], rank: int, addresses: Sequence[str], port: int) -> Process:
     launcher = ["torch.distributed.run", f"--nnodes={record.workers}", f"--node-rank={rank}", "--nproc-per-node=1", "--max-restarts=0",
-                f"--master-addr={addresses[0]}", f"--master-port={PORT}", f"--rdzv-id={record.id}"]  # fmt: skip
+                f"--master-addr={addresses[0]}", f"--master-port={port}", f"--rdzv-id={record.id}"]  # fmt: skip
     argv = [*python(request), "-m", *launcher, "--no-python", *python(request), *_WORKER]
     return Process(argv=argv, env={"TORCH_ELASTIC_WORKER_IDENTICAL": "1"}, name=f"torchrun of rank {rank}")
 
 
-IN_PODS: dict[str, Callable[[Record, dict[str, Any], int, Sequence[str]], Process]] = {"none": _none, "torch": _torch}
+IN_PODS: dict[str, Callable[[Record, dict[str, Any], int, Sequence[str], int], Process]] = {"none": _none, "torch": _torch}

@@ -28,6 +28,8 @@ from ..gathering import Gathered
 from ..plan import checked_request, make_rank_plan
 from ..record import ENDED, NEW, RUNNING, Record
 from ..verdict import verdict
+from .elastic import Elastic
+from .quota import Quota
 
 if TYPE_CHECKING:
     from ..bursts import Bursts
@@ -48,7 +50,7 @@ GONE = "The kernel that asked for it has ended or was restarted."
 class Jobs:
     """``bursts``: whose launcher this is."""
 
-    elastic = leases = False
+    elastic, leases = True, False
 
     def __init__(self, bursts: Bursts, broker: Broker, settings: Settings) -> None:
         self._bursts, self._broker, self._settings = bursts, broker, settings
@@ -56,7 +58,7 @@ class Jobs:
         self._door = Door(self, settings.capsule_bytes)
         self._closed = "The gateway is still coming up."  # why no burst can be had
         self._url = self._certificate = ""
-        self._prepared: dict[str, tuple[Any, Any]] = {}
+        self._prepared: dict[str, tuple[Any, Any, Any]] = {}  # manifest, what it was made of, that of a worker beyond the least
         self._gathered: dict[str, Gathered] = {}
         self._here: dict[str, dict[int, str]] = {}  # by burst and rank: the address of the pod that asks for its plan, or has it
         self._given: dict[str, dict[int, str]] = {}  # by burst and rank: the address of the pod that has its plan
@@ -64,6 +66,9 @@ class Jobs:
         self._since: dict[tuple[str, str], float] = {}  # since when something has been so, of a burst
         self._said: dict[str, str] = {}  # what the cell was told last that it waits for
         self._busy: set[str] = set()
+        self._quota = Quota(broker)
+        self._held_back: set[str] = set()  # by their user's quota
+        self._elastic = Elastic(bursts, broker, settings, self._quota, self._over, self._waits, self._jobs.sees_all)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # its life
@@ -117,18 +122,25 @@ class Jobs:
         if record.launcher == "local":
             raise BadRequest("Workers have pods of their own here, not processes in the kernel's: leave -l local out.")
         shape = self._jobs.checked_shape(_shape(record), to_run)
-        if record.elastic:
-            raise BadRequest(f"Workers in pods keep their number in this version: -w {record.least}, say.")
+        if record.elastic and shape != JOBS:
+            raise BadRequest(f"Workers of -l {shape} keep their number: -w {record.least}, say, or leave -l out.")
         if record.roles:
             raise BadRequest("In pods there are no roles beside the workers in this version.")
         engines.checked(record.engine)
+        if refused := self._quota.never(record):
+            raise BadRequest(refused)
         profile = self._jobs.profile(supervisor)
         if record.gpus and not profile.gpu_resource:
             raise BadRequest(f"Kernels of the profile {profile.name!r} have no GPUs, nor have their workers: -g 0, or another kernel.")
         link = self._broker.links.get(record.kernel_id)
         record.starts = link.state.starts if link is not None else 0
-        wanted = self._jobs.wanted(supervisor, record.id, record.workers, record.gpus, record.detach, record.timeout, record.queue, shape)
-        self._prepared[record.id] = self._jobs.job(profile, wanted), wanted
+        wanted = self._jobs.wanted(
+            supervisor, record.id, record.workers, record.gpus, record.detach, record.timeout, record.queue, shape, record.on_demand
+        )  # fmt: skip
+        self._prepared[record.id] = self._jobs.job(profile, wanted), wanted, None
+        if record.elastic:
+            record.workers = record.least
+            self._prepared[record.id] = self._elastic.parts(profile, wanted)
 
     def usable(self, supervisor: Supervisor, gpus: int) -> int:
         return gpus if self._jobs.profile(supervisor).gpu_resource else 0
@@ -141,12 +153,12 @@ class Jobs:
         found = self._prepared.pop(record.id, None)
         if found is None:
             raise BadRequest("The gateway was started anew while the cell was on its way: run the cell again.")
-        job, wanted = found
-        burst.write_json(self._bursts.folder_of(record).path / JOB, {"job": job, "wanted": asdict(wanted)})
+        job, wanted, flex = found
+        burst.write_json(self._bursts.folder_of(record).path / JOB, {"job": job, "wanted": asdict(wanted), "flex": flex})
         asyncio.get_running_loop().call_soon(self._look_soon, record)
 
     def order(self, record: Record, why: str) -> None:
-        raise BadRequest("Workers in pods keep their number in this version.")
+        pass  # it is looked after each second
 
     def alive(self, record: Record) -> bool:
         return True  # it ends by what is found out about it
@@ -164,6 +176,10 @@ class Jobs:
             self._soon(self._cancel(record))
 
     def ended(self, record: Record) -> None:
+        self._quota.end(record)
+        self._held_back.discard(record.id)
+        if record.elastic:
+            self._elastic.ended(record)
         for known in (self._gathered, self._here, self._given, self._said, self._prepared):
             known.pop(record.id, None)  # type: ignore[attr-defined]
         for key in [key for key in self._since if key[0] == record.id]:
@@ -173,14 +189,15 @@ class Jobs:
 
     def preview(self, record: Record, supervisor: Supervisor) -> list[dict[str, Any]]:
         self.prepare(record, supervisor, to_run=False)
-        return self._jobs.shown(*self._prepared.pop(record.id))  # type: ignore[no-any-return]
+        job, wanted, flex = self._prepared.pop(record.id)
+        return [*self._jobs.shown(job, wanted), *([flex] if flex else [])]
 
     def manifests(self, record: Record) -> list[dict[str, Any]]:
         try:
             kept = burst.read_json(self._bursts.folder_of(record).path / JOB)
         except (OSError, ValueError):
             raise BadRequest(f"Of {record.name} no manifests are kept.") from None
-        return self._jobs.shown(kept["job"], self._jobs.again(kept["wanted"]))  # type: ignore[no-any-return]
+        return [*self._jobs.shown(kept["job"], self._jobs.again(kept["wanted"])), *filter(None, [kept.get("flex")])]
 
     # looking after one
 
@@ -214,15 +231,23 @@ class Jobs:
 
     def _comes_before(self, other: Record, record: Record) -> bool:
         """Of those that need GPUs one after the other takes them: two that each had half would wait for ever."""
-        if other.state != RUNNING or not record.gpus or not other.gpus or other.created >= record.created:
+        if other.state != RUNNING or other.id in self._held_back or not record.gpus or not other.gpus or other.created >= record.created:
             return False
-        return len(self._jobs.addresses(other.id)) < other.workers
+        return len(self._jobs.addresses(other.id)) < other.least
 
     async def _make(self, record: Record) -> None:
         kept = burst.read_json(self._bursts.folder_of(record).path / JOB)
         if record.gpus:
             with contextlib.suppress(ElasticError):  # what its own kernel has and doesn't use is lent to it
                 await self._broker.release(record.kernel_id)
+            held_back = self._quota.waits(record)
+            (self._held_back.add if held_back else self._held_back.discard)(record.id)
+            if held_back:
+                self._waits(record, held_back)
+                return
+        if record.elastic:
+            await self._elastic.prepare(record)
+        self._quota.hold(record, record.least + len(record.flex))
         try:
             record.job = await self._jobs.make(kept["job"], self._jobs.again(kept["wanted"]), self.access(record)["access"])
         except BrokerUnavailable as exc:
@@ -241,9 +266,13 @@ class Jobs:
     async def _judge(self, record: Record) -> None:
         """What the cluster says of its pods."""
         pods, gathered = self._jobs.pods(record.id), self._gathered_of(record)
+        self._quota.hold(record, record.least + len(record.flex))
         if record.id in self._cancelled:
             if not pods.count:
                 self._over(record, burst.CANCELLED, "It was cancelled.")
+            return
+        if record.elastic and (pods.count or not record.queue):
+            await self._elastic.look(record)
             return
         few = self._lasts(record, "few pods", pods.count < record.workers, PODS_SECONDS)
         if few and not pods.count and self._begun(record):
@@ -277,8 +306,11 @@ class Jobs:
     def is_new(self, burst_id: str) -> bool:
         return self._bursts.find(burst_id).state == NEW
 
-    async def plan(self, burst_id: str, rank: int, address: str) -> dict[str, Any] | None:
+    async def plan(self, burst_id: str, rank: int, address: str, pod: str) -> dict[str, Any]:
         """What a rank says of itself is known a second before the cluster says it."""
+        record = self._bursts.find(burst_id)
+        if record.elastic:
+            return await self._elastic.plan(record, pod, address)
         here = self._here.setdefault(burst_id, {})
         here[rank] = address
         try:
@@ -287,7 +319,7 @@ class Jobs:
             if here.get(rank) == address and rank not in self._given.get(burst_id, {}):
                 del here[rank]
 
-    async def _plan(self, burst_id: str, rank: int, address: str) -> dict[str, Any] | None:
+    async def _plan(self, burst_id: str, rank: int, address: str) -> dict[str, Any]:
         record, end = self._bursts.find(burst_id), time.monotonic() + PLAN_SECONDS
         if not 0 <= rank < record.workers:
             raise BadRequest(f"There is no rank {rank}: there are {record.workers}.")
@@ -301,16 +333,18 @@ class Jobs:
                     break
                 request = checked_request(self._bursts.folder_of(record).request())
                 process = engines.process(record, request, rank, [addresses[each] for each in range(record.workers)])
-                return make_rank_plan(record, request, process, self._settings.journal_bytes // record.workers).to_json()
+                return {"plan": make_rank_plan(record, request, process, self._settings.journal_bytes // record.workers).to_json()}
             await asyncio.sleep(LOOK)
         if record.state == ENDED:
             raise ElasticError(f"{record.name} is over.", reason="no_such_burst")
-        return None
+        return {}
 
     def words(self, burst_id: str, rank: int, since: int, data: bytes) -> dict[str, Any]:
         record = self._bursts.find(burst_id)
         if record.state != RUNNING:
             return {"next": since + len(data), "over": True}
+        if record.elastic:
+            return {**self._elastic.words(record, rank, since, data), "cancel": record.id in self._cancelled}
         upto = self._gathered_of(record).take(rank, since, data)
         if data:
             self._decide(record)
@@ -364,6 +398,8 @@ class Jobs:
     # inside
 
     def _gathered_of(self, record: Record) -> Gathered:
+        if record.elastic:
+            return self._elastic.chorus(record)
         if record.id not in self._gathered:
             self._gathered[record.id] = Gathered.again(self._bursts.folder_of(record), record.workers)
         return self._gathered[record.id]

@@ -41,6 +41,8 @@ class Local:
             raise BadRequest(f"Workers are processes of one machine here; -l {record.launcher} is for a cluster: leave it out.")
         if record.queue:
             raise BadRequest("Workers are processes of one machine here, and that has no queue of a cluster: leave --queue out.")
+        if record.on_demand:
+            raise BadRequest("Workers are processes of one machine here, and there are no nodes to choose from: leave --on-demand out.")
         if record.engine in OPEN and not self._settings.trusted_network:
             raise BadRequest(
                 f"The servers of -e {record.engine} listen on all addresses of this machine, and run what anybody sends them. Where "

@@ -18,7 +18,7 @@ from ...protocol.roles import PS
 
 _ABSENT = {  # words of other launchers
     "--image": "another image for workers is",
-    "--on-demand": "a choice of nodes is", "--procs": "several processes for each worker are",
+    "--procs": "several processes for each worker are",
 }  # fmt: skip
 
 
@@ -56,6 +56,7 @@ class Options:
     launcher: str = "auto"
     pip: tuple[str, ...] = ()  # to install for the workers; INSTALLED: what the user has in the kernel
     roles: tuple[dict[str, Any], ...] = ()  # beside the workers: name, count and what its members are to have
+    on_demand: bool = False  # no spot nodes
     dry_run: bool = False
 
     @property
@@ -88,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--name")
     parser.add_argument("--queue")
+    parser.add_argument("--on-demand", action="store_true")
     parser.add_argument("--pip", action="append", default=[])
     parser.add_argument("--ps")
     parser.add_argument("--role", action="append", default=[])
@@ -114,7 +116,7 @@ def read(line: str) -> Options:
         show=_ranks("--show", show, most), init=found.init, detach=found.detach, timeout=_duration("--timeout", found.timeout),
         save_every=_duration("--save-every", found.save_every) or SAVE_EVERY, restartable=found.restartable,
         compress=_compress(found.compress, engine), dry_run=found.dry_run, queue=found.queue, launcher=found.launcher,
-        pip=_requirements(found.pip),
+        pip=_requirements(found.pip), on_demand=found.on_demand,
         roles=(*_ps(found.ps, engine), *map(_role, found.role)),
     )  # fmt: skip
 

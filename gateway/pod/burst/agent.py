@@ -63,7 +63,7 @@ class Agent:
         if taken:
             self._journal.end(burst.ERROR, f"{taken}. Run the cell again.")
             return
-        outcome = self._install()
+        outcome = packages.install(self._folder, self._plan, self._umask, self._journal, self._told_to_end)
         if outcome is not None:
             self._possession.leave()
             self._journal.end(*outcome)
@@ -133,28 +133,6 @@ class Agent:
             return burst.ERROR, f"It ran for {self._plan.timeout:g} seconds, as long as --timeout lets it."
         if self._plan.owner_pid is not None and started(self._plan.owner_pid) != self._plan.owner_started:
             return burst.CANCELLED, "The kernel that asked for it has ended or was restarted."
-        return None
-
-    def _install(self) -> Optional[tuple[str, str]]:
-        """What its workers need besides; the burst's end, where that can't be had."""
-        names = packages.wanted(self._folder)
-        if not names:
-            return None
-        self._journal.add(burst.WAITS, text=f"installs {', '.join(names[:4])}{' …' * (len(names) > 4)} for its workers")
-        python = str(burst.read_json(self._folder / burst.REQUEST)["python"])
-        try:
-            installing = packages.Installing(self._folder, python, self._plan.env, self._umask)
-        except OSError as exc:
-            return burst.ERROR, f"{python} can't be started: {exc.strerror or exc}."
-        while (code := installing.poll()) is None:
-            if told := self._told_to_end(time.monotonic()):
-                installing.end()
-                return told
-            time.sleep(LOOK)
-        if code:
-            return burst.ERROR, installing.trouble()
-        path = [str(self._folder / packages.TARGET), self._plan.env.get("PYTHONPATH", "")]
-        self._plan.env["PYTHONPATH"] = os.pathsep.join(filter(None, path))
         return None
 
     # a group is through, or has failed

@@ -34,8 +34,9 @@ class Group:
 
     def __init__(
         self, folder: Path, number: int, size: Size, plan: Plan, selector: selectors.BaseSelector, journal: Journal,
-        heard: Callable[[Group, Rank, dict[str, Any]], None], umask: int,
+        heard: Callable[[Group, Rank, dict[str, Any]], None], umask: int, elsewhere: bool = False,
     ) -> None:  # fmt: skip
+        """``elsewhere``: when its ranks leave is decided with those of other pods; ``heard`` gets what they answer."""
         self.size = size
         self.failed: Optional[tuple[Rank, dict[str, Any]]] = None  # and words of the first whose cell has failed
         self._folder, self._number, self._plan, self._journal, self._heard = folder, number, plan, journal, heard
@@ -46,6 +47,7 @@ class Group:
         self._socket = folder / burst.socket_name(number)
         self.meeting = Meeting(self._socket, selector, journal, self._word)
         self._leaving = Leaving(self.world)
+        self._elsewhere = elsewhere
         self._children: list[tuple[Process, Path, Child]] = []
         self._go: Optional[dict[str, Any]] = None
         self._unstartable = ""  # why one of its processes could not even be started
@@ -109,6 +111,13 @@ class Group:
 
     def stay(self, now: float) -> None:
         self._answer(self._leaving.stay(now))
+
+    def ask(self, asked: int) -> None:
+        """How far its ranks are; they wait for ``answer``."""
+        self._tell(burst.LEAVE, asked=asked)
+
+    def answer(self, asked: int, until: Optional[int]) -> None:
+        self._answer(Answer(asked, until))
 
     def end(self, at_once: bool = False) -> None:
         if self._ended_at is None or at_once:
@@ -183,6 +192,8 @@ class Group:
             if self._go is not None:
                 self.meeting.say(rank, burst.GO, **self._go)
                 self._state_of_things()
+        elif kind == burst.AT and self._elsewhere:
+            self._heard(self, rank, event)
         elif kind == burst.AT:
             self._answer(self._leaving.heard(rank.number, int(event["asked"]), int(event["commits"]), now))
         elif kind in (burst.DONE, burst.LEFT, burst.FAILED):

@@ -8,6 +8,7 @@ twice.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -21,18 +22,21 @@ from ...protocol.burst import Plan
 from ...protocol.errors import ElasticError
 from ...protocol.far import FarFolder
 from .agent import Agent
+from .follower import Follower
 
 LOOK = 0.05  # seconds between two looks at the agent's journal
 BEAT = 1.0  # seconds between two words to the gateway while there is nothing to tell
+SOON = 0.1  # the same, while it is about to say something
 CHUNK = 1 << 20  # bytes of journal at once
 PATIENCE = 3600.0  # seconds for a gateway that is away to come back
 OVER = "The burst is over."
+_WITH_FILES = tuple(f'{{"t":"{kind}"'.encode() for kind in (burst.FAILED, burst.END, burst.DONE, burst.SAVED))
 
 
 class Herald(threading.Thread):
     """Sends the journal of ``agent`` to the gateway, and what lies in files before the word that tells of it."""
 
-    def __init__(self, far: FarFolder, folder: Path, rank: int, agent: Agent) -> None:
+    def __init__(self, far: FarFolder, folder: Path, rank: int, agent: Agent | Follower) -> None:
         super().__init__(name="herald", daemon=True)
         self.failed = False  # the cell has: what the user's code raised
         self._far, self._folder, self._rank, self._agent = far, folder, rank, agent
@@ -50,12 +54,15 @@ class Herald(threading.Thread):
                     continue
                 self._bring_files(data)
                 answer = self._far.ask("POST", f"ranks/{self._rank}/words?since={self._at}", data)
-                self._at, beat = int(answer["next"]), time.monotonic() + BEAT
+                self._at, beat = int(answer["next"]), time.monotonic() + (SOON if answer.get("orders", {}).get("soon") else BEAT)
                 if answer.get("over"):
                     self._ended = True
                     self._agent.cancel(OVER)
                 elif answer.get("cancel"):
                     self._agent.cancel("It was cancelled.")
+                elif isinstance(self._agent, Follower) and "orders" in answer:
+                    self._fetch_states(answer["orders"])
+                    self._agent.orders = answer["orders"]
         except ElasticError as exc:  # it is not there any more, or not the one that we know
             print(f"The gateway doesn't hear this rank: {exc}", file=sys.stderr, flush=True)
             self._agent.cancel(f"The gateway doesn't know of it any more: {exc}")
@@ -74,10 +81,24 @@ class Herald(threading.Thread):
         return data[: data.rfind(b"\n") + 1]
 
     def _bring_files(self, data: bytes) -> None:
-        for kind, folder in ((burst.FAILED, burst.FAILURES), (burst.END, burst.RESULTS)):
-            if f'{{"t":"{kind}"'.encode() in data:
+        for line in data.splitlines():
+            if line.startswith(_WITH_FILES):
+                event = json.loads(line)
+                kind, rank = event["t"], event.get("rank", self._rank)
                 self.failed = self.failed or kind == burst.FAILED
-                self._bring(f"{folder}/{self._rank}.sizes", f"{folder}/{self._rank}")
+                if kind == burst.SAVED:
+                    self._bring(str(event["file"]))
+                else:
+                    folder = burst.FAILURES if kind == burst.FAILED else burst.RESULTS
+                    self._bring(f"{folder}/{rank}.sizes", f"{folder}/{rank}")
+
+    def _fetch_states(self, orders: dict[str, Any]) -> None:
+        """What its groups go on from, before they are told to."""
+        for order in orders["groups"]:
+            state = (order.get("go") or {}).get("state")
+            if state and state not in self._sent and not (self._folder / state).exists():
+                self._far.get(state, self._folder / f"{state}.new")
+                (self._folder / f"{state}.new").replace(self._folder / state)
 
     def _bring(self, *names: str) -> None:
         for name in names:
@@ -93,7 +114,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--spec", type=Path, required=True)
     asked = parser.parse_args(argv[1:])
     umask = os.umask(0o077)
-    rank = int(os.environ["JOB_COMPLETION_INDEX"])
+    rank, name = int(os.environ["JOB_COMPLETION_INDEX"]), os.environ.get(burst.POD_VARIABLE, "")
     told: list[str] = []
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: _leave())
@@ -105,22 +126,28 @@ def main(argv: list[str]) -> int:
         return 1
     far = FarFolder(burst.read_json(asked.spec), PATIENCE)
     try:
-        plan = _plan(far, rank)
-        if plan is None:
-            return 0
+        plan, number = _plan(far, f"ranks/{rank}/plan", name)
         for name in (burst.REQUEST, f"{burst.CAPSULE}.sizes", burst.CAPSULE):
             far.get(name, folder / name)
     except (ElasticError, OSError) as exc:
         print(f"What this rank needs can't be had from the gateway: {exc}", file=sys.stderr)
         return 1
-    agent = Agent(folder, plan, umask)
+    agent: Agent | Follower
+    if number is None:
+        agent = fixed = Agent(folder, plan, umask)
+        end = lambda: fixed.cancel("The cluster has ended its pod.")  # noqa: E731
+    else:
+        agent = follower = Follower(folder, plan, umask)
+        end = follower.leave
     for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, lambda *_: told.append("") or agent.cancel("The cluster has ended its pod."))
-    herald = Herald(far, folder, rank, agent)
+        signal.signal(signum, lambda *_: told.append("") or end())
+    herald = Herald(far, folder, rank if number is None else number, agent)
     herald.start()
     agent.run()
     while herald.is_alive() and not (told and herald.all_told):
         herald.join(LOOK)
+    if told and number is not None:
+        return 1  # another takes its place: what its cell failed of may be that others had left
     return burst.USER_ERROR if herald.failed else 1 if told else 0
 
 
@@ -128,18 +155,18 @@ def _leave() -> None:
     os._exit(0)  # nothing has begun
 
 
-def _plan(far: FarFolder, rank: int) -> Optional[Plan]:
-    """What to run, once all ranks have a pod. None: the burst is over. Raises ``ElasticError``."""
-    address = far.own_address()
+def _plan(far: FarFolder, path: str, name: str) -> tuple[Plan, Optional[int]]:
+    """What to run, once all ranks have a pod; or, of a burst whose pods come and go, as which of them. Raises ``ElasticError``."""
+    path = f"{path}?address={far.own_address()}" + (f"&pod={name}" if name else "")
     while True:
-        answer: dict[str, Any] = far.ask("GET", f"ranks/{rank}/plan?address={address}")
+        answer: dict[str, Any] = far.ask("GET", path)
         if answer.get("plan"):
             plan: Plan = Plan.from_json(answer["plan"])
             if not os.path.isdir(plan.cwd):
                 plan.cwd = "/tmp"
             own = ("HOSTNAME", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")  # of a pod, not of the kernel's
             plan.env = {**{k: v for k, v in plan.env.items() if k not in own}, **{k: os.environ[k] for k in own if k in os.environ}}
-            return plan
+            return plan, answer.get("number")
         time.sleep(0.05)
 
 

@@ -7,19 +7,48 @@ isn't asked for, nor what is there already in the same version.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from ...protocol import burst
+from ...protocol.burst import Plan
 from ..child import Child, last_words
+from .journal import Journal
 
+LOOK = 0.1  # seconds between two looks at pip
 TARGET = "packages"  # in the burst's folder, first on the workers' module path
 _LOG = "pip.log"
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--quiet", "--progress-bar", "off")
 SAME, WANTED = "same", "wanted"  # of a request: what the notebook has, in those very versions; what the user names, with what it needs
+
+
+def install(
+    folder: Path, plan: Plan, umask: int, journal: Journal, told: Callable[[float], Optional[tuple[str, str]]]
+) -> Optional[tuple[str, str]]:  # fmt: skip
+    """What the workers of ``plan`` need besides; the burst's end, where that can't be had. ``told``: whether it is to end meanwhile."""
+    names = wanted(folder)
+    if not names:
+        return None
+    journal.add(burst.WAITS, text=f"installs {', '.join(names[:4])}{' …' * (len(names) > 4)} for its workers")
+    python = str(burst.read_json(folder / burst.REQUEST)["python"])
+    try:
+        installing = Installing(folder, python, plan.env, umask)
+    except OSError as exc:
+        return burst.ERROR, f"{python} can't be started: {exc.strerror or exc}."
+    while (code := installing.poll()) is None:
+        if outcome := told(time.monotonic()):
+            installing.end()
+            return outcome
+        time.sleep(LOOK)
+    if code:
+        return burst.ERROR, installing.trouble()
+    path = [str(folder / TARGET), plan.env.get("PYTHONPATH", "")]
+    plan.env["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    return None
 
 
 class Installing:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.backends.kubernetes import names
-from gateway.backends.kubernetes.jobs import manifests
+from gateway.backends.kubernetes.jobs import manifests, parts
 from gateway.backends.kubernetes.jobs.manifests import Wanted
 from gateway.backends.kubernetes.profiles import Profile
 from gateway.protocol import burst
@@ -19,6 +19,7 @@ ID, UID = "0123456789abcdef", "33333333-4444"
 WANTED = {
     "plain": Wanted(ID, KERNEL, USER, 2, owner=OWNER),
     "gpu": Wanted(ID, KERNEL, USER, 3, gpus=2, timeout=3600.0),
+    "gpu-on-demand": Wanted(ID, KERNEL, USER, 3, gpus=2, timeout=3600.0, on_demand=True),
     "plain-queued": Wanted(ID, KERNEL, USER, 2, owner=OWNER, queue="research"),
     "claim": Wanted(ID, KERNEL, USER, 2, gpus=1, owner=OWNER),
 }
@@ -29,6 +30,12 @@ def objects() -> dict[str, dict[str, Any]]:
     made = {f"job-{name}": manifests.job(SITE, PROFILES[name.partition("-")[0]], wanted, ["node-9"]) for name, wanted in WANTED.items()}
     for each in manifests.belongings(SITE, WANTED["plain"], UID, ACCESS):
         made[f"burst-{each['kind'].lower()}"] = each
+    for name in ("gpu", "gpu-on-demand"):
+        job, profile = made[f"job-{name}"], PROFILES["gpu"]
+        base = parts.base(job)
+        made[f"job-{name}-base"] = base
+        placed = {"metadata": {**base["metadata"], "uid": UID}}
+        made[f"job-{name}-flex"] = parts.numbered(parts.flex(job, profile, WANTED[name].on_demand), 3, placed)
     return made
 
 

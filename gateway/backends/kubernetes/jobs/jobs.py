@@ -20,6 +20,7 @@ from . import adapters, manifests, workload
 from .adapters import Shape, volcano
 from .adapters.parts import Part
 from .manifests import Object, Wanted
+from .workers import Workers
 
 if TYPE_CHECKING:
     from ..cluster import KubernetesCluster
@@ -46,6 +47,12 @@ class Jobs:
 
     def __init__(self, cluster: KubernetesCluster, kinds: Sequence[str] = ()) -> None:
         self._cluster, self.kinds = cluster, (adapters.JOB, *kinds)
+        self.workers = Workers(cluster)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether the gateway may list the pods of all namespaces."""
+        return self._cluster.sees_all
 
     # what a burst would be
 
@@ -58,10 +65,10 @@ class Jobs:
 
     def wanted(
         self, supervisor: Any, burst_id: str, workers: int, gpus: int, detach: bool, timeout: float | None, queue: str = "",
-        shape: str = adapters.JOB,
+        shape: str = adapters.JOB, on_demand: bool = False,
     ) -> Wanted:  # fmt: skip
         owner = None if detach else {"name": supervisor.place, "uid": supervisor.uid}
-        return Wanted(burst_id, supervisor.kernel_id, supervisor.user, workers, gpus, owner, timeout, queue, shape)
+        return Wanted(burst_id, supervisor.kernel_id, supervisor.user, workers, gpus, owner, timeout, queue, shape, on_demand)
 
     def checked_shape(self, name: str, to_run: bool = True) -> str:
         """A kind that bursts can be made as; with ``to_run`` one that is allowed here and in which ranks can run. Raises ``BadRequest``."""

@@ -15,6 +15,7 @@ from ....protocol import burst
 from .. import manifests, names
 from ..manifests import SPEC, STATE, Object, Site
 from ..profiles import Profile
+from . import spot
 
 GRACE = 8  # seconds for a rank to end after it was told to
 KEPT_SECONDS = 3600  # for which the cluster keeps a Job that has ended, should nobody come for it
@@ -36,6 +37,7 @@ class Wanted:
     timeout: float | None = None
     queue: str = ""  # of Kueue: that lets the Job go
     shape: str = "job"  # the kind of object that it is made as (``adapters``)
+    on_demand: bool = False  # no spot nodes
 
 
 def job(site: Site, profile: Profile, wanted: Wanted, drained: Collection[str] = ()) -> Object:
@@ -123,6 +125,8 @@ def _template(site: Site, profile: Profile, wanted: Wanted, drained: Collection[
     told["secret"]["items"] = [{"key": burst.SPEC, "path": burst.SPEC}]
     spec["volumes"].append({"name": "elastic-shm", "emptyDir": {"medium": "Memory"}})  # the container's memory limit bounds it
     container["volumeMounts"].append({"name": "elastic-shm", "mountPath": "/dev/shm"})
+    if wanted.on_demand:
+        spot.never(spec, profile)
     spec["terminationGracePeriodSeconds"] = GRACE
     spec["subdomain"] = names.burst_job(wanted.id)
     return {"metadata": {"labels": labels, "annotations": pod["metadata"]["annotations"]}, "spec": spec}
