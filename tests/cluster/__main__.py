@@ -13,6 +13,7 @@ from pathlib import Path
 
 from . import available, build, crds, images
 from .cluster import OwnCluster, shared
+from .controllers import manifests as controllers
 from .places import SHARED, STATE, Slot
 
 
@@ -23,7 +24,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="build Kubernetes, Helm and the images into the cache; once, a quarter of an hour")
     commands.add_parser("crds", help="fetch the CRDs of JobSet, Trainer, KubeRay, MPI operator and Volcano into the cache; once, a minute")
-    commands.add_parser("controllers", help="build Kueue, JobSet, Trainer and CoreDNS into the cache; once, twenty minutes")
+    commands.add_parser("controllers", help="build JobSet, Kueue and Kubeflow Trainer into the cache; once, twenty minutes")
     commands.add_parser("up", help="start a cluster that stays until `down`; test runs use it instead of one of their own")
     commands.add_parser("down", help="end it, and what killed test runs have left")
     commands.add_parser("status", help="say whether it runs")
@@ -54,10 +55,10 @@ def _crds() -> int:
 
 
 def _controllers() -> int:
-    _as_root()
+    _build()
     crds.build()
-    for each in build.CONTROLLERS:
-        build.build(each)
+    for each in controllers.ALL:
+        controllers.prepare(each)
     return 0
 
 

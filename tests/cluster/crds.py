@@ -48,12 +48,13 @@ SOURCES = {
                      "manifests/base/kubeflow.org_mpijobs.yaml"),
 }  # fmt: skip
 VOLCANO = HERE / "go" / "volcano"
+OPTIONS = "crd:crdVersions=v1,generateEmbeddedObjectMeta=true,maxDescLen=0"  # as Volcano's own Makefile has them
 _TYPES = "volcano.sh/apis/pkg/apis/batch/v1alpha1"
 NAMES = (*SOURCES, "volcano")
 
 
 def folder() -> Path:
-    return cache() / f"crds-{digest(repr(SOURCES).encode(), *((VOLCANO / each).read_bytes() for each in ('go.mod', 'go.sum')))}"
+    return cache() / f"crds-{digest(repr((SOURCES, OPTIONS)).encode(), *((VOLCANO / each).read_bytes() for each in ('go.mod', 'go.sum')))}"
 
 
 def crd(name: str) -> dict[str, Any]:
@@ -77,7 +78,7 @@ def build() -> Path:
         for name, source in SOURCES.items():
             _write(draft / f"{name}.json", (_fetched(go, source) / source.file).read_text())
         print("Generating Volcano's CRD ...", file=sys.stderr, flush=True)
-        _run([go, "tool", "controller-gen", "crd:maxDescLen=0", f"paths={_TYPES}", f"output:dir={draft}"], VOLCANO)
+        _run([go, "tool", "controller-gen", OPTIONS, f"paths={_TYPES}", f"output:dir={draft}"], VOLCANO)
         [made] = draft.glob("batch.volcano.sh_jobs.yaml")
         _write(draft / "volcano.json", made.read_text())
         draft.rename(target)
@@ -117,10 +118,10 @@ def _json_schema(node: dict[str, Any]) -> dict[str, Any]:
         return {"type": ["integer", "string"]}
     for key, value in node.get("properties", {}).items():
         made["properties"][key] = _json_schema(value)
-    if node.get("properties") and not node.get("x-kubernetes-preserve-unknown-fields"):
-        made["additionalProperties"] = False
-    elif isinstance(node.get("additionalProperties"), dict):
+    if isinstance(node.get("additionalProperties"), dict):
         made["additionalProperties"] = _json_schema(node["additionalProperties"])
+    elif node.get("type") == "object" and not node.get("x-kubernetes-preserve-unknown-fields"):
+        made["additionalProperties"] = False
     if isinstance(node.get("items"), dict):
         made["items"] = _json_schema(node["items"])
     return made

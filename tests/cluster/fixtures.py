@@ -17,6 +17,7 @@ from .cluster import Cluster, NoNodeControl, OwnCluster
 
 SECONDS = 300  # for a cluster test, instead of the usual limit
 FIXTURES = {"cluster", "namespace", "broken_cluster"}
+CONTROLLERS = "controllers"  # a mark
 
 
 def unavailable(reason: str) -> None:
@@ -64,8 +65,12 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what uses a cluster, and allows for the time until one is up and other runs have had their turn."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks what uses a cluster, and allows for the time until one is up and other runs have had their turn; leaves out what needs
+    controllers that take minutes to build, unless ``-m`` speaks of them."""
+    if CONTROLLERS not in (config.option.markexpr or ""):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(CONTROLLERS)])
+        items[:] = [item for item in items if not item.get_closest_marker(CONTROLLERS)]
     for item in items:
         if FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.cluster)

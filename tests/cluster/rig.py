@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,11 @@ PROFILES: dict[str, dict[str, Any]] = {
 
 
 class PodGateway(Gateway):
-    """``cluster`` and ``namespace``: where its kernels are. ``more``: further fields of profiles."""
+    """``cluster`` and ``namespace``: where its kernels are. ``more``: further fields of profiles. ``kinds``: what bursts may be made as."""
 
     def __init__(
         self, machine: Machine, cluster: Cluster, namespace: str, *settings: str, simulated: int | None = 1, warm: int = 0,
-        more: Mapping[str, Mapping[str, Any]] | None = None, **leases: Any,
+        more: Mapping[str, Mapping[str, Any]] | None = None, kinds: Sequence[str] = (), **leases: Any,
     ) -> None:  # fmt: skip
         self.cluster, self.namespace = cluster, namespace
         self.resource = gpu_resource(namespace)
@@ -55,7 +55,7 @@ class PodGateway(Gateway):
             Leases={"min_hold": 0.0, **leases},
             KubernetesBackend={
                 "namespace": namespace, "kubeconfig": str(cluster.kubeconfig), "code_image": GATEWAY_IMAGE, "pull_policy": "Never",
-                "profiles": profiles,
+                "profiles": profiles, "job_kinds": list(kinds),
             },
         )  # fmt: skip
         for name in profiles:

@@ -50,6 +50,7 @@ def test_lint_has_nothing_to_say(cluster: Cluster) -> None:
         ({"profiles": {"gpu": {"gpu_resource": "nvidia.com/gpu"}}}, "missing property 'image'"),
         ({"profiles": {"home": {"image": "i", "volumes": [{"name": "a", "mount_path": "/a", "hostPath": {"path": "/"}}]}}}, "'hostPath'"),
         ({"runAsUser": 0}, "/runAsUser"),
+        ({"bursts": {"kinds": ["slurm"]}}, "/bursts/kinds/0"),
         ({"kernels": {"defaultProfile": "other"}}, 'kernels.defaultProfile is "other", and profiles has: default'),
         ({"kernelspecs": {"r": {"displayName": "R", "profile": "other"}}}, 'kernelspecs.r.profile is "other", and profiles has: default'),
         ({"token": {"value": "a", "existingSecret": "b"}}, "leave one out"),
@@ -147,3 +148,11 @@ def test_users_of_their_own_come_from_a_secret_that_is_mounted_and_never_copied(
     assert config(text)["ElasticIdentityProvider"] == {"users_file": "/etc/elastic-gateway/users/users.yaml"}
     assert "secretName: mine" in text
     assert "ElasticIdentityProvider" not in config(render())
+
+
+def test_rights_for_other_kinds_of_a_burst_are_given_for_those_alone_that_are_switched_on(render: Render) -> None:
+    groups = {"jobset": "jobset.x-k8s.io", "trainjob": "trainer.kubeflow.org", "volcano": "batch.volcano.sh"}
+    for on in ([], ["jobset"], list(groups)):
+        text = render({"bursts": {"kinds": on}})
+        assert [name for name, group in groups.items() if f"apiGroups: [{group}]" in text] == on
+        assert config(text)["KubernetesBackend"].get("job_kinds", []) == on

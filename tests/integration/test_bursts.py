@@ -77,6 +77,13 @@ def test_a_dry_run_lists_what_would_be_taken_along_and_starts_nothing(gateway, b
     assert len(gateway.call("GET", "/api/bursts").json()["bursts"]) == before
 
 
+def test_a_launcher_of_a_cluster_is_refused_on_one_machine_and_one_that_nobody_has_by_those_there_are(browser):
+    for words in ("-w 2 -e none -l jobset", "-w 2 -e none -l jobset --dry-run"):
+        assert "-l jobset is for a cluster" in browser.run(distributed("print(1)", words)).err
+    assert "'trainjob'" in browser.run(distributed("print(1)", "-l slurm")).err
+    assert browser.run(distributed("print('ran', RANK)", "-w 1 -e none -l local")).out == "ran 0\n"
+
+
 def test_what_a_rank_displays_is_displayed(browser):
     cell = browser.run(distributed("from IPython.display import display, HTML\ndisplay(HTML('<b>hi</b>'))", "-w 2 -e none --show 0"))
     assert "<b>hi</b>" in [data.get("text/html") for data in cell.data]

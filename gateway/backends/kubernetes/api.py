@@ -61,7 +61,7 @@ EVENTS = Kind("v1", "events")
 CONFIGMAPS = Kind("v1", "configmaps")
 LEASES = Kind("coordination.k8s.io/v1", "leases")
 JOBS = Kind("batch/v1", "jobs")
-WORKLOADS = Kind("kueue.x-k8s.io/v1beta1", "workloads")
+WORKLOADS = tuple(Kind(f"kueue.x-k8s.io/{version}", "workloads") for version in ("v1beta2", "v1beta1"))  # newer and older Kueues have
 SERVICES = Kind("v1", "services")
 NETWORK_POLICIES = Kind("networking.k8s.io/v1", "networkpolicies")
 

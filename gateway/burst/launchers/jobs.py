@@ -276,8 +276,7 @@ class Jobs:
             return
         few = self._lasts(record, "few pods", pods.count < record.workers, PODS_SECONDS)
         if few and not pods.count and self._begun(record):
-            taken = await self._jobs.queued(record.job) if record.queue else ""
-            self._over(record, burst.LOST, f"Kueue took its pods away. {taken}" if taken else "Its pods were deleted in the cluster.")
+            await self._taken(record, "Its pods were deleted in the cluster.")
             return
         if record.queue and not pods.count:
             self._waits(record, f"waits in the queue {record.queue}. {await self._jobs.queued(record.job)}".strip())
@@ -369,9 +368,17 @@ class Jobs:
         outcome, message, failure = verdict(self._gathered_of(record))
         if outcome == burst.LOST:  # its agent knows only that it was told to end
             message = next((each.message for each in self._jobs.pods(record.id).trouble.values() if each.final), message)
+            if record.queue:
+                self._soon(self._taken(record, message))
+                return
         if failure is not None:
             self._bursts.folder_of(record).note(failure)
         self._over(record, outcome, message)
+
+    async def _taken(self, record: Record, message: str) -> None:
+        """Its pods are gone; it may be that its queue wanted them back."""
+        taken = await self._jobs.queued(record.job) if record.queue else ""
+        self._over(record, burst.LOST, f"Kueue took its pods away: {taken}. Run the cell again to queue it anew." if taken else message)
 
     def _over(self, record: Record, outcome: str, message: str) -> None:
         if record.state == RUNNING:

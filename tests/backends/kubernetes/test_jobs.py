@@ -74,6 +74,19 @@ def test_a_job_in_a_queue_stays_suspended(tmp_path: Path) -> None:
     with_jobs(tmp_path, test)
 
 
+def test_kueues_words_are_had_from_an_older_one_too(tmp_path: Path) -> None:
+    async def test(server: ApiServer, jobs: Jobs) -> None:
+        waits = {"type": "QuotaReserved", "status": "False", "message": "LocalQueue nope doesn't exist"}
+        labels = {"kueue.x-k8s.io/job-uid": "1"}
+        await server.put({"metadata": {"name": "w", "labels": labels}, "status": {"conditions": [waits]}}, "workloads")
+        assert await jobs.queued("1") == "LocalQueue nope doesn't exist"
+        server.faults.append((404, status(404, "NotFound", "the server could not find the requested resource"), {}))
+        assert await jobs.queued("1") == "LocalQueue nope doesn't exist"
+        assert [path.split("/")[3] for _, path in server.requests][-2:] == ["v1beta2", "v1beta1"]
+
+    with_jobs(tmp_path, test)
+
+
 def test_of_one_whose_parts_are_refused_nothing_is_left(tmp_path: Path) -> None:
     async def test(server: ApiServer, jobs: Jobs) -> None:
         wanted = Wanted(ID, "k", "ada", 2)

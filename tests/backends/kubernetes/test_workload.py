@@ -28,6 +28,12 @@ def workload(**conditions: tuple[str, str]) -> dict[str, Any]:
             },
             "Preempted to accommodate",
         ),
+        (
+            {"Evicted": ("True", "Preempted to accommodate a workload"), "Admitted": ("True", "until its pods end")},
+            "Preempted to accommodate",
+        ),
+        ({"Evicted": ("False", "Previously: Preempted"), "Admitted": ("True", "admitted again")}, ""),
+        ({"PodsReady": ("False", "Not all pods are ready"), "Admitted": ("True", "admitted")}, ""),
         ({}, ""),
     ],
 )

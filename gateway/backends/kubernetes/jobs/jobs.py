@@ -175,12 +175,15 @@ class Jobs:
 
     async def queued(self, uid: str) -> str:
         """What Kueue says of the Job with that ``uid``, in its own words; "" where it says nothing, or we may not ask."""
-        try:
-            found, _ = await self._cluster.api.list(WORKLOADS, self._cluster.namespace, f"kueue.x-k8s.io/job-uid={uid}")
-        except ElasticError as exc:
-            log.debug("Kueue's word on a Job can't be had: %s", exc)
-            return ""
-        return workload.told(found)
+        for kind in WORKLOADS:
+            try:
+                found, _ = await self._cluster.api.list(kind, self._cluster.namespace, f"kueue.x-k8s.io/job-uid={uid}")
+                return workload.told(found)
+            except ApiMissing:
+                continue  # of another version
+            except ElasticError as exc:
+                log.debug("Kueue's word on a Job can't be had: %s", exc)
+        return ""
 
     async def log(self, burst_id: str, rank: int) -> str:
         """The last words of a rank's pod, "" where they can't be had."""

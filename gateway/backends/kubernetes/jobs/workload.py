@@ -20,6 +20,7 @@ def told(workloads: Iterable[Mapping[str, Any]]) -> str:
             continue
         for kind, status in _TELLING:
             found = conditions.get(kind, {})
-            if found.get("status") == status and (kind == "QuotaReserved" or conditions.get("Admitted", {}).get("status") != "True"):
+            admitted = conditions.get("Admitted", {}).get("status") == "True"  # while it is evicted, until its pods have ended
+            if found.get("status") == status and (kind != "PodsReady" or not admitted):
                 return str(found.get("message") or found.get("reason") or "")
     return ""
