@@ -124,6 +124,7 @@ def test_workers_come_and_go_as_asked() -> None:
     async def story(here: Site, kernel: FakeSupervisor) -> None:
         which = await here.begin(kernel, counting())
         await here.works(which, 1)
+        assert len(here.cluster.pods_) == 1
         here.bursts.scale(here.record(which), 3)
         await here.works(which, 3)
         assert here.record(which).workers == 3
@@ -229,5 +230,19 @@ def test_an_error_of_the_cell_is_told_as_what_it_is() -> None:
         await here.until(lambda: here.bursts.shown(here.record(which))["state"] == "ended")
         assert "AssertionError: too far" in here.record(which).message
         assert any(event["t"] == burst.FAILED for event in here.events(which))
+
+    run(story)
+
+
+def test_one_that_is_cancelled_in_the_middle_of_a_change_is_cancelled_and_nothing_is_left_of_it() -> None:
+    async def story(here: Site, kernel: FakeSupervisor) -> None:
+        which = await here.begin(kernel, counting(seconds=0.5))
+        await here.works(which, 1)
+        here.bursts.scale(here.record(which), 3)
+        await here.until(lambda: len(here.cluster.pods_) == 3)
+        here.bursts.cancel(here.record(which))
+        await here.until(lambda: here.bursts.shown(here.record(which))["state"] == "ended")
+        assert here.record(which).outcome == burst.CANCELLED
+        await here.until(lambda: not any(pod.runs for pod in here.cluster.pods_.values()))
 
     run(story)

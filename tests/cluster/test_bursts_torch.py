@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,3 +53,55 @@ def test_a_model_is_trained_by_ranks_in_two_pods_and_evaluated_in_the_notebook(w
             200,
         )
         assert (failed.ename, failed.evalue) == ("LookupError", "one of two"), failed
+
+
+GROWING = """%%distributed -w 1:2 -e torch -g 0 --name growing --show 0
+import time
+from torch.nn.parallel import DistributedDataParallel
+from gateway import elastic
+ddp = DistributedDataParallel(model)
+optimizer = torch.optim.Adam(ddp.parameters(), lr=1e-2)
+state = elastic.State(model=ddp, optimizer=optimizer, seen=[])
+batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, Y), batch_size=32, shuffle=True)
+for epoch in state.range("epoch", 4):
+    for x, y in state.shard("batch", batches):
+        loss = torch.nn.functional.cross_entropy(ddp(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        time.sleep(0.3)
+        state.seen.append((epoch, WORLD_SIZE, time.time()))
+        print("of", WORLD_SIZE, flush=True)
+        state.commit()
+seen = state.seen
+"""
+BATCHES = -(-1797 // 32)  # of an epoch
+
+
+def test_training_goes_on_with_more_workers_and_with_fewer_and_no_batch_is_lost_or_learned_twice(with_torch: PodGateway) -> None:
+    with with_torch.kernel("default", KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        assert browser.run(f"%%cpu\n{DIGITS}", 240).status == "ok"
+        cell = browser.begin(GROWING)
+        for workers in (2, 1, None):
+            of = f"of {3 - workers}\n" if workers else "of 1\n"
+            count = browser_text(browser, cell).count(of)
+            browser.wait(lambda m, of=of, count=count: browser_text(browser, cell).count(of) > count + 2, 200)
+            if workers:
+                assert with_torch.call("POST", "/api/bursts/growing/scale", json={"workers": workers}).status_code == 202
+        done = browser.finish(cell, 300)
+        assert done.status == "ok", (done, with_torch.log[-3000:])
+        seen = eval(browser.run("%%cpu\nprint(seen)").out)
+        worlds = [world for _, world, _ in seen]
+        assert [world for at, world in enumerate(worlds) if not at or worlds[at - 1] != world] == [1, 2, 1]
+        # Each round of an epoch takes as many batches as there are workers; the last one is filled up from the beginning
+        for epoch in range(4):
+            learned = sum(world for at, world, _ in seen if at == epoch)
+            assert BATCHES <= learned <= BATCHES + 1
+        assert float(browser.run("%%cpu\nprint(accuracy())").out) > 0.9
+        pauses = [round(after - before, 1) for (_, a, before), (_, b, after) in pairwise(seen) if a != b]
+        print(f"pauses of the two changes: {pauses} s")
+
+
+def browser_text(browser: Any, cell: str) -> str:
+    return "".join(m["content"].get("text", "") for m in browser.messages if m["parent"] == cell and m["type"] == "stream")

@@ -134,12 +134,12 @@ class Jobs:
             raise BadRequest(f"Kernels of the profile {profile.name!r} have no GPUs, nor have their workers: -g 0, or another kernel.")
         link = self._broker.links.get(record.kernel_id)
         record.starts = link.state.starts if link is not None else 0
+        record.workers = record.least
         wanted = self._jobs.wanted(
             supervisor, record.id, record.workers, record.gpus, record.detach, record.timeout, record.queue, shape, record.on_demand
         )  # fmt: skip
         self._prepared[record.id] = self._jobs.job(profile, wanted), wanted, None
         if record.elastic:
-            record.workers = record.least
             self._prepared[record.id] = self._elastic.parts(profile, wanted)
 
     def usable(self, supervisor: Supervisor, gpus: int) -> int:
