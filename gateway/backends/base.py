@@ -53,6 +53,7 @@ class Supervisor(ABC):
     metadata: dict[str, Any]  # what its owner gave with it (``Spec.metadata``)
     place: str  # what ``Backend.at`` finds it by, here and in another process of this backend
     node: str = "local"  # where its GPUs are
+    resource: str = ""  # of what kind (``Gpu.resource``); "": any of its node
     # what is said of one that doesn't answer and of whose trouble nothing is known
     silence: str = "its supervisor lives and doesn't answer: is it stopped, or is the machine short of memory?"
 
@@ -100,11 +101,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Foreign:
-    """Somebody who is no kernel of ours and waits for ``count`` GPUs, on any of ``nodes``."""
+    """Somebody who is no kernel of ours and waits for ``count`` GPUs of one kind, on any of ``nodes``."""
 
     name: str
     count: int
     nodes: tuple[str, ...]
+    resource: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,11 @@ class Backend(ABC):
     places: Places | None = None
     remote = False
     direct = True
+    waiting_outside: tuple[Foreign, ...] = ()  # those who are no kernels of ours and wait for what is ours to lease, as they are now
     on_foreign: Callable[[tuple[Foreign, ...]], None] | None = None  # set by the broker; told of all of them at each change
-    best_node: Callable[[int, Collection[str], Iterable[tuple[str, int]]], str | None] | None = None  # set by the broker: of these nodes
-    # the one where a kernel with so many GPUs starts best, given who else is starting (node, GPUs); None: any
+    # set by the broker: of these nodes the one where a kernel with so many GPUs of one kind starts best, given who else is starting for
+    # such (node, GPUs); None: any
+    best_node: Callable[[int, Collection[str], Iterable[tuple[str, int]], str], str | None] | None = None
     drained: Set[str] = frozenset()  # nodes on which no kernel is started
     on_freed: Callable[[], None] | None = None  # set by the broker; called when a GPU that others had is to be had
     on_taken: Callable[[tuple[str, ...]], None] | None = None  # set by the broker; called with GPUs that others take back

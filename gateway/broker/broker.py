@@ -132,6 +132,7 @@ class Broker:
             self.backend.on_foreign, self.backend.best_node = self._foreign_waits, partial(best_node, self.book)
             self.backend.on_freed, owner = (lambda: self._do(self._look_at_gpus())), self.book.devices.owner
             self.backend.on_taken = lambda gpus: self._tell(events.ReleaseAsked(owner[gpu].kernel_id) for gpu in gpus if gpu in owner)
+            self._foreign_waits(self.backend.waiting_outside)  # who waited already
             for each in self.beside:
                 await each.start()
             if self._desk is not None:
@@ -175,8 +176,9 @@ class Broker:
         return [link for link in lines if link.supervisor.owner == self.owner]
 
     async def look_for_kernels(self) -> None:
-        """Take on kernels that didn't answer before, or came without a word. Called every few seconds."""
+        """Take on kernels that didn't answer before, or came without a word, and see who waits outside. Called every few seconds."""
         self._take_on(await self._dial_all(), [])
+        self._tell(self._foreigners.review(self._clock()))
         for link in self.own() if self.on_found else ():
             self.on_found(link)
 
@@ -260,12 +262,12 @@ class Broker:
         self.backend.drain(drained | {node} if on else drained - {node})
         log.warning("node %s is %s", node, "drained" if on else "drained no longer")
         self._tell([events.NodeDrained(node, on), *self._foreigners.leave()])
-        self._tell(self._foreigners.come_back())
+        self._tell(self._foreigners.come_back(self._clock()))
 
     # events in, commands out
 
     def _foreign_waits(self, pods: tuple[Foreign, ...]) -> None:
-        self._tell(self._foreigners.wait(pods))
+        self._tell(self._foreigners.wait(pods, self._clock()))
 
     def _tell(self, told: Iterable[Event]) -> None:
         if self.running:

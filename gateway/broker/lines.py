@@ -71,9 +71,8 @@ class Lines:
 
     def welcome(self, supervisor: Supervisor, link: KernelLink) -> list[Event]:
         kernel_id = supervisor.kernel_id
-        reading = Reading(
-            Identity(kernel_id, supervisor.user, supervisor.node, supervisor.name, supervisor.display), self.generation
-        )  # fmt: skip
+        who = Identity(kernel_id, supervisor.user, supervisor.node, supervisor.name, supervisor.display, supervisor.resource)
+        reading = Reading(who, self.generation)
         self.leaving.discard(kernel_id)
         self.links[kernel_id], self.readings[kernel_id], self.dials[kernel_id] = link, reading, link.dials
         link.on_ask = self._asked

@@ -27,6 +27,7 @@ class Identity:
     node: str = "local"
     name: str = ""
     display: str = ""
+    resource: str = ""
 
 
 class Reading:
@@ -144,6 +145,7 @@ class Reading:
             phase=Phase(lease.phase), gpus=tuple(lease.gpus), home=tuple(lease.home), wanted=lease.wanted,
             executing=lease.executing or self.used, phase_for=lease.phase_for, idle_for=lease.idle_for, hold_for=lease.hold_for,
             parked_bytes=lease.parked_bytes, order=order, rung=_rung(lease), rung_reason=lease.rung_reason, silence=self.silence,
+            resource=me.resource,
         )  # fmt: skip
 
     def _answer(self) -> Event:

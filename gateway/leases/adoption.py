@@ -47,6 +47,8 @@ def believed(event: KernelSeen, old: KernelRecord | None, seq: int, now: float) 
         silence=event.silence,
         denied=denied,
         leaving=old.leaving if old is not None else "",
+        resource=event.resource,
+        outside=event.outside,
     )  # fmt: skip
     if phase in WITH_GPUS and not record.busy:
         record.idle_since = now - (event.idle_for or 0.0)

@@ -106,7 +106,7 @@ class Book(Ledger):
             self.devices.file(record)
             at = NEVER
             if record.phase is Phase.WAITING:
-                if not record.count or (self.devices.bare(record.node) and not record.parked):
+                if not record.count or (self.devices.bare(record) and not record.parked):
                     self._grant(record, (), now)
                 elif record.node in self.drained:
                     self._deny(record, refusal.drained(record), now)

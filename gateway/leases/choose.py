@@ -3,7 +3,8 @@
 Strictly in the fair order, each waiter claims what could serve it: free GPUs, GPUs being left, idle holders that may give way.
 A waiter that can be served whole so binds its claims (parking holders for it if need be, and is promised what they leave).
 One that can't, binds nothing until it has waited ``reserve_after``: smaller ones pass meanwhile; from then on what it needs is
-gathered for it. This module must never change the book: it reads, and says what should be done.
+gathered for it; not for somebody outside, for whom the cluster gathers nothing either. This module must never change the book: it reads,
+and says what should be done.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def choose(node: str, book: Ledger, park_cost: float, now: float, whole: bool) -
             continue
         offer, pool, own = min(offers, key=lambda one: one[0].rank())
         out.waits[waiter] = offer.ready if allowed else max(offer.ready, now + park_cost)
-        gathering = waiter.count > 1 and (queue.promised(waiter) or now >= gathers_at(site, waiter))
+        gathering = waiter.count > 1 and not waiter.outside and (queue.promised(waiter) or now >= gathers_at(site, waiter))
         if offer.whole or gathering:
             for record in own:
                 supply.park(record)
@@ -75,7 +76,7 @@ def choose(node: str, book: Ledger, park_cost: float, now: float, whole: bool) -
             quotas.claimed(waiter, devices.flavor_of(pool), parks)
         else:
             supply.expect(offer)
-            if waiter.count > 1:
+            if waiter.count > 1 and not waiter.outside:
                 out.again = min(out.again, gathers_at(site, waiter))
         if not offer.whole:
             out.again = min(out.again, supply.next())

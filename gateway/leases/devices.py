@@ -31,8 +31,9 @@ class Devices:
         self._of_user: dict[str, dict[str, KernelRecord]] = defaultdict(dict)
         self._contested: dict[str, KernelRecord] = {}
         self._at_home: dict[str, int] = defaultdict(int)  # uuid: how many parked states come from it
-        self._pools: dict[tuple[str, str | None], list[frozenset[str]]] = {}
-        self._flavors: dict[str, str] = {}  # node: that of all its GPUs, "" where they differ
+        self._homes: dict[str, dict[str, KernelRecord]] = defaultdict(dict)  # node: whose parked states come from its GPUs
+        self._pools: dict[tuple[str, str, str | None], list[frozenset[str]]] = {}
+        self._flavors: dict[tuple[str, str], str] = {}  # node and resource: that of all such GPUs, "" where they differ
 
     # inventory
 
@@ -59,13 +60,17 @@ class Devices:
         if uuid not in self.owner and self.usable(uuid):
             self._free[self.gpus[uuid].node][uuid] = None
 
-    def bare(self, node: str) -> bool:
-        """No GPU was ever seen there: nothing to lease."""
-        return not self._nodes[node]
+    def bare(self, record: KernelRecord) -> bool:
+        """No GPU of its kind was ever seen on its node: nothing to lease."""
+        return not any(record.resource in ("", gpu.resource) for gpu in self._nodes[record.node].values())
 
-    def size(self, node: str) -> int:
-        """How many GPUs of the node may be had, now or later."""
-        return sum(self._possible(uuid) for uuid in self._nodes[node])
+    def size(self, node: str, resource: str = "") -> int:
+        """How many GPUs of the node, of this kind, may be had, now or later."""
+        return sum(self._possible(gpu.uuid) for gpu in self._of_kind(node, resource))
+
+    def _of_kind(self, node: str, resource: str) -> list[Gpu]:
+        """``resource``: "" for all."""
+        return [gpu for gpu in self._nodes[node].values() if resource in ("", gpu.resource)]
 
     def usable(self, uuid: str) -> bool:
         return uuid in self.gpus and uuid not in self.lost
@@ -91,10 +96,11 @@ class Devices:
         for uuid in (*record.gpus, *record.home):
             if uuid in self.gpus:
                 return self.gpus[uuid].flavor
-        if record.node not in self._flavors:
-            found = {gpu.flavor for gpu in self._nodes[record.node].values()}
-            self._flavors[record.node] = found.pop() if len(found) == 1 else ""
-        return self._flavors[record.node]
+        key = record.node, record.resource
+        if key not in self._flavors:
+            found = {gpu.flavor for gpu in self._of_kind(*key)}
+            self._flavors[key] = found.pop() if len(found) == 1 else ""
+        return self._flavors[key]
 
     def flavor_of(self, pool: Collection[str]) -> str:
         """That of GPUs of one flavor."""
@@ -182,6 +188,10 @@ class Devices:
         record.parked, record.home = parked, home if parked else ()
         for uuid in record.home:
             self._at_home[uuid] += 1
+        if record.home:
+            self._homes[record.node][record.kernel_id] = record
+        else:
+            self._homes[record.node].pop(record.kernel_id, None)
 
     def homes(self, uuid: str) -> int:
         """How many parked states come from this GPU."""
@@ -190,28 +200,43 @@ class Devices:
     # what could serve a kernel
 
     def pools(self, record: KernelRecord) -> list[frozenset[str]]:
-        """Sets of GPUs of one flavor of which any ``record.count`` make a lease, those in use included. None: no GPU will do.
+        """Sets of GPUs of one kind and flavor of which any ``record.count`` make a lease, those in use included. None: no GPU will do.
 
         A state that resumes anywhere, parked on a driver that does so too: all such GPUs of its node and flavor. Another parked
-        state: its home alone. No state: any.
+        state: its home alone. No state: any. Somebody outside: none that kernels need back.
         """
+        if record.outside:
+            kept = self._kept(record.node)
+            return [rest for pool in self._cached(record.node, record.resource, None) if (rest := pool - kept)]
         if not record.home:
-            return self._cached(record.node, None)
+            return self._cached(record.node, record.resource, None)
         home = [self.gpus.get(uuid) for uuid in record.home]
         if record.rung is Rung.ANYWHERE and all(gpu and gpu.rung is Rung.ANYWHERE for gpu in home):
-            return self._cached(record.node, home[0].flavor)
+            return self._cached(record.node, record.resource, home[0].flavor)
         return [frozenset(record.home)] if all(self._possible(uuid) for uuid in record.home) else []
 
-    def _cached(self, node: str, flavor: str | None) -> list[frozenset[str]]:
+    def _cached(self, node: str, resource: str, flavor: str | None) -> list[frozenset[str]]:
         """``flavor``: that one, where states resume anywhere; None: each."""
-        key = node, flavor
+        key = node, resource, flavor
         if key not in self._pools:
-            gpus = [gpu for gpu in self._nodes[node].values() if self._possible(gpu.uuid)]
+            gpus = [gpu for gpu in self._of_kind(node, resource) if self._possible(gpu.uuid)]
             if flavor is not None:
                 gpus = [gpu for gpu in gpus if gpu.flavor == flavor and gpu.rung is Rung.ANYWHERE]
-            flavors = dict.fromkeys(gpu.flavor for gpu in gpus)
-            self._pools[key] = [frozenset(gpu.uuid for gpu in gpus if gpu.flavor == one) for one in flavors]
+            kinds = dict.fromkeys((gpu.resource, gpu.flavor) for gpu in gpus)
+            self._pools[key] = [frozenset(gpu.uuid for gpu in gpus if (gpu.resource, gpu.flavor) == one) for one in kinds]
         return self._pools[key]
+
+    def _kept(self, node: str) -> set[str]:
+        """GPUs of the node that are kept for parked states, or would be once their holder is parked: these come back to no other, and a
+        GPU that somebody else was to leave might be another."""
+        kept: set[str] = set()
+        for record in (*self._homes[node].values(), *self._holders[node].values()):
+            gpus = record.gpus or record.home
+            first = self.gpus.get(gpus[0])
+            several = first is not None and len(self._of_kind(node, first.resource)) > len(gpus)
+            if several and self.rung(record)[0] is not Rung.ANYWHERE:
+                kept.update(gpus)
+        return kept
 
     def pick(self, record: KernelRecord, free: Collection[str], pool: Collection[str]) -> list[str]:
         """The best free GPUs for the record, none if there aren't enough: its home, then the best rung, then those where

@@ -61,6 +61,8 @@ class KernelSeen:
     rung: Rung = Rung.ANYWHERE  # as in RungTold
     rung_reason: str = ""
     silence: str = ""  # as in Silence
+    resource: str = ""  # it leases GPUs of this kind alone (``Gpu.resource``); "": of any
+    outside: bool = False  # no kernel, but somebody who takes what is free by itself: quotas and limits of waits aren't for it
 
 
 @dataclass(frozen=True)

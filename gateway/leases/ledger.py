@@ -7,6 +7,7 @@ a supervisor.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ..protocol.model import GPU_IN_USE, Phase
 from . import events
@@ -75,6 +76,8 @@ class Ledger:
 
     def rules(self, record: KernelRecord) -> Policy:
         """What holds for one kernel."""
+        if record.outside:
+            return replace(self.levels.site, queue_timeout=None)
         if self.levels.plain:
             return self.levels.site
         return self.levels.of(record.user, record.name, self.devices.flavor(record))
@@ -149,12 +152,15 @@ class Ledger:
         r = self.kernels.get(event.kernel_id)
         if r is not None:
             r.leaving = RESTARTED
-            self._seen(events.KernelSeen(r.kernel_id, r.user, r.count, r.node, r.name, r.display, order=event.order), now)
+            born = events.KernelSeen(r.kernel_id, r.user, r.count, r.node, r.name, r.display, order=event.order, resource=r.resource)
+            self._seen(born, now)
 
     def _forget(self, record: KernelRecord, now: float) -> None:
         if record.phase is Phase.WAITING:
             self._leave(record)
         self._free(record, now)
+        if record.home:  # nobody needs it back
+            self._dirty[record.node] = None
         self.devices.set_home(record, False)
         self.timers.set(record.kernel_id, NEVER)
         self._touched.pop(record, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 from .devices import Devices
@@ -21,7 +22,9 @@ def changed(
     which each will get its GPUs (infinite: can't be known). ``rooms``: of those that their user's quota keeps waiting."""
     told = []
     who: dict[tuple[frozenset[str], ...], tuple[str, ...]] = {}
-    for position, (record, at) in enumerate(waits.items(), 1):
+    lengths, places = Counter(record.resource for record in waits), Counter[str]()  # who waits for another kind is in nobody's way
+    for record, at in waits.items():
+        places[record.resource] += 1
         room = rooms.get(record)
         if room is not None:
             names, quota = tuple(each.label for each in room.holders), over(room)
@@ -31,7 +34,9 @@ def changed(
                 who[pools] = holders(record, devices)
             names, quota = who[pools], ""
         ready = at + resume_cost
-        place = Place(record.kernel_id, position, len(waits), names, None if ready == math.inf else ready - now, quota)
+        place = Place(
+            record.kernel_id, places[record.resource], lengths[record.resource], names, None if ready == math.inf else ready - now, quota
+        )  # fmt: skip
         last = record.place
         if (
             last is None

@@ -38,11 +38,11 @@ class Quotas:
 
     def could(self, waiter: KernelRecord, flavor: str) -> bool:
         """Whether it may ever have its GPUs, of this flavor."""
-        return self._levels.forbids(waiter.count, waiter.user, waiter.name, flavor) is None
+        return waiter.outside or self._levels.forbids(waiter.count, waiter.user, waiter.name, flavor) is None
 
     def allows(self, waiter: KernelRecord, flavor: str) -> bool:
         """Whether it may have its GPUs now, of this flavor."""
-        if not self._levels.limited:
+        if waiter.outside or not self._levels.limited:
             return True
         quotas = self._levels.quotas(waiter.user, waiter.name, flavor)
         return all(self._held(waiter, quota) + waiter.count <= quota.value for quota in quotas)

@@ -52,6 +52,9 @@ class KernelRecord:
     # what its notebook was told last
     place: Place | None = None
     place_at: float = -math.inf
+    # whose GPUs it may have
+    resource: str = ""  # of this kind alone; "": of any
+    outside: bool = False  # it is no kernel, and takes what is free by itself
 
     @property
     def busy(self) -> bool:

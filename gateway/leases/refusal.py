@@ -17,6 +17,8 @@ NO_GPU = (
 
 def hopeless(record: KernelRecord, devices: Devices, levels: Levels) -> ElasticError | None:
     """Why no GPU that could ever come free would serve this waiter; None: it may wait."""
+    if record.outside:
+        return None
     pools = devices.pools(record)
     flavors = dict.fromkeys(map(devices.flavor_of, pools)) or {devices.flavor(record): None}
     limits = {flavor: levels.forbids(record.count, record.user, record.name, flavor) for flavor in flavors}

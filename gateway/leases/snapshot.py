@@ -7,6 +7,7 @@ Where the contract has moments (``since``, ``idle_since``, ``ends_by``) there ar
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 from ..protocol.model import Phase
@@ -19,10 +20,11 @@ PAST, AHEAD = ("since", "idle_since"), ("ends_by", "hold_until")  # the keys tha
 def snapshot(book: Book, now: float) -> dict[str, list[Any]]:
     """``{"gpus", "leases", "queue"}`` of the contract, ``drained``, names of nodes, and ``elsewhere``, GPUs that users have without a
     lease. ``leases`` has every kernel that may ask for GPUs, in any phase."""
-    places: dict[str, int] = {}
+    places = Counter[tuple[str, str]]()
     queue = []
     for record in book.queue():
-        places[record.node] = places.get(record.node, 0) + 1
+        line = record.node, record.resource
+        places[line] += 1
         queue.append(
             {
                 "kernel_id": record.kernel_id,
@@ -30,7 +32,7 @@ def snapshot(book: Book, now: float) -> dict[str, list[Any]]:
                 "notebook": record.display,
                 "node": record.node,
                 "count": record.count,
-                "position": places[record.node],
+                "position": places[line],
                 "since": now - record.wanted_since,
                 "quota": record.place.quota if record.place else "",
             }

@@ -54,6 +54,7 @@ class Gpu:
     simulated: bool = False
     rung: Rung = Rung.EXCLUSIVE
     reason: str = ""  # why this rung and not a better one
+    resource: str = ""  # what a cluster counts it in, such as "nvidia.com/gpu"; "" on a machine, whose are all of one kind
 
 
 class _Json:

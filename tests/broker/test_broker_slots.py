@@ -118,6 +118,20 @@ def test_others_that_wait_get_the_gpu_as_soon_as_its_kernel_is_idle_and_kernels_
     run(story, min_hold=0.0)
 
 
+def test_others_that_wait_already_as_the_broker_starts_count_too() -> None:
+    @slots
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        await world.executing(kernel)
+        world.backend.waiting_outside = (Foreign("pod x/y", 1, ("local",)),)
+        broker = world.broker = world.another()
+        await broker.start()
+        await world.until(lambda: [waiter["kernel_id"] for waiter in broker.snapshot()["queue"]] == ["pod x/y"])
+        await broker.stop()
+
+    run(story)
+
+
 def test_others_wait_for_no_drained_node_and_again_for_one_that_is_back() -> None:
     @slots
     async def story(world: World) -> None:

@@ -73,7 +73,15 @@ def test_kernels_at_home_on_a_gpu_share_its_slot_which_others_get_once_their_sta
     release(three)
     assert set(slots(homes)) == set(both) and phase(homes) == "Pending"
 
-    # 4. the kernel that a slot goes with may end: it stays for the other, and others get it after that one
+    # 4. a pod of others waits for one, and is seen to; it keeps nobody from coming back to what is no other's
+    def who_waits() -> list[str]:
+        return [each["kernel_id"] for each in homes.gpu()["queue"]]
+
+    until(lambda: who_waits() == [f"pod {homes.namespace}/foreign"])
+    assert two.open().run(GPU + "print(v)").out == "2\n"
+    release(two)
+
+    # 5. the kernel that a slot goes with may end: it stays for the other, and others get it after that one
     assert three.call("DELETE").status_code == 204
     until(lambda: slots(homes).get(home) == one.id)
     assert one.open().run(GPU + "print(v)").out == "1\n"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from gateway.backends.kubernetes import names
 from tests.cluster.cluster import OwnCluster
 from tests.cluster.rig import PodGateway
-from tests.integration.machine import until
+from tests.integration.machine import REPOSITORY, until
 from tests.integration.serving import GPU, free_port
 
 OUTAGE = 60.0  # seconds that the API server is away, for once in full
@@ -79,6 +81,39 @@ def test_a_minute_without_the_api_server_costs_no_kernel_no_cell_and_no_wait(
     assert len(listed()) == 4  # not the one that was to end, nor the one that could not start
     held = [unit for lease in pods.gpu()["leases"] for unit in lease["gpus"]]
     assert len(held) == len(pods.pods(names.ROLE_SLOT)) == 1
+
+
+# which of its writes: a kernel's Secret, its pod, and that the Secret goes with the pod
+@pytest.mark.parametrize("how", ["done", "lost"])
+@pytest.mark.parametrize(("first", "count"), [(3, 1), (4, 1), (5, 1), (3, 3), (4, 3)])
+def test_a_start_during_which_the_api_server_goes_away_leaves_nothing_and_does_not_come_back(
+    pods: PodGateway, first: int, count: int, how: str
+) -> None:
+    pods.stop()
+    pods.program = (str(REPOSITORY / "tests/cluster/unanswered.py"), str(first), str(count), how)
+    pods.start()
+    kernel = pods.kernel("default")
+    done = kernel.open().run("print('up')")
+    assert done.out == "up\n" or "Kubernetes API server" in done.evalue, done
+    if first == 5:
+        assert done.out == "up\n", "its pod is there, and the rest can wait"
+    else:  # whoever was told so tries again
+        until(lambda: kernel.call("POST", "/restart").ok and kernel.open().run("print('up')").out == "up\n")
+    assert kernel.call("DELETE").status_code == 204
+    until(lambda: pods.pods(names.ROLE_KERNEL) == [] and pods.secrets() == [])
+    pods.program = PodGateway.program
+    pods.stop()
+    pods.start()
+    assert pods.call("GET", "/api/kernels").json() == []
+
+
+def test_a_gateway_whose_count_of_lives_somebody_has_deleted_is_obeyed_all_the_same(pods: PodGateway) -> None:
+    kernel = pods.kernel("default")
+    kernel.open().run("v = 1")
+    pods.stop()
+    pods.cluster.kubectl("delete", "leases", "--all", "-n", pods.namespace)
+    pods.start()
+    assert kernel.open().run("print(v)").out == "1\n"
 
 
 def test_a_lost_node_is_told_in_the_notebook_and_a_restart_gives_a_pod_on_another(broken_cluster: OwnCluster, pods: PodGateway) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.backends.kubernetes import names, reasons
 from gateway.backends.kubernetes.manifests import SLOT_PATIENCE
+from gateway.broker.foreigners import TAKES
 from tests.cluster.cluster import Cluster
 from tests.cluster.device_plugin import DevicePlugin
 from tests.cluster.rig import PodGateway, foreign_pod
@@ -191,6 +192,25 @@ def test_several_gpus_are_one_slot(one_gpu: DevicePlugin, pods: PodGateway) -> N
         browser = both.open()
         assert browser.run(GPU + "print(v)").out == "1\n"
         assert "other pods" not in json.dumps([message["content"] for message in browser.messages]), "nobody else has any"
+
+
+def test_a_pod_of_others_that_a_gpu_would_not_help_keeps_no_kernel_waiting(pods: PodGateway) -> None:
+    huge = foreign_pod(pods.namespace, "huge")
+    huge["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "900"}
+    elsewhere = foreign_pod(pods.namespace, "elsewhere")
+    other = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": [pods.cluster.gpu_node]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [other]}]}
+    elsewhere["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    with pods.kernel("gpu") as kernel:
+        browser = kernel.open()
+        assert browser.run(GPU + "v = 1").status == "ok"
+        pods.cluster.apply(elsewhere, namespace=pods.namespace)
+        until(lambda: "PodScheduled" in str(pods.cluster.get("pod", "elsewhere", "-n", pods.namespace)["status"].get("conditions")))
+        assert browser.run("%%cpu\nimport time; time.sleep(2)").status == "ok"
+        assert kernel.lease["phase"] == "HOLDING", "it may not be on this node"
+        pods.cluster.apply(huge, namespace=pods.namespace)
+        until(lambda: kernel.lease["phase"] == "PARKED")
+        assert browser.finish(browser.begin(GPU + "print(v)"), seconds=TAKES + 60).out == "1\n", "nobody can take it, so it has it again"
 
 
 def test_who_needs_two_gpus_of_which_others_have_one_gets_both_at_once_and_who_needs_one_has_the_other_meanwhile(

@@ -62,8 +62,8 @@ class State:
 class Kernel:
     """One supervisor with its kernel. ``running`` cells are in flight, ``held`` ones at the gate."""
 
-    def __init__(self, kernel_id: str, user: str, count: int, node: str, spec: str = "") -> None:
-        self.kernel_id, self.user, self.count, self.node, self.spec = kernel_id, user, count, node, spec
+    def __init__(self, kernel_id: str, user: str, count: int, node: str, spec: str = "", resource: str = "") -> None:
+        self.kernel_id, self.user, self.count, self.node, self.spec, self.resource = kernel_id, user, count, node, spec, resource
         self.rest = Phase.COLD
         self.gpus: tuple[str, ...] = ()
         self.home: tuple[str, ...] = ()
@@ -155,6 +155,7 @@ class World:
         self.book = metered(Book(policy or Policy(**rules), places=places))
         self.auto, self.now = auto, 0.0
         self.kernels: dict[str, Kernel] = {}
+        self.outsiders: dict[str, list[Command]] = {}  # what the book commands for those who are no kernels
         self.log: list[Command] = []  # every command but places
         self.places: dict[str, Place] = {}
         for node in nodes:
@@ -174,6 +175,9 @@ class World:
         for command in commands:
             if isinstance(command, Place):
                 self.places[command.kernel_id] = command
+                continue
+            if command.kernel_id in self.outsiders:
+                self.outsiders[command.kernel_id].append(command)
                 continue
             self.log.append(command)
             kernel, record = self.kernels[command.kernel_id], self.book.kernels[command.kernel_id]
@@ -283,10 +287,18 @@ class World:
 
     # users
 
-    def kernel(self, kernel_id: str, user: str = "", count: int = 1, node: str = "local", spec: str = "") -> Kernel:
-        kernel = self.kernels[kernel_id] = Kernel(kernel_id, user or kernel_id, count, node, spec)
+    def kernel(
+        self, kernel_id: str, user: str = "", count: int = 1, node: str = "local", spec: str = "", resource: str = ""
+    ) -> Kernel:  # fmt: skip
+        kernel = self.kernels[kernel_id] = Kernel(kernel_id, user or kernel_id, count, node, spec, resource)
         self.says(kernel)
         return kernel
+
+    def outsider(self, name: str, count: int = 1, node: str = "local", resource: str = "") -> None:
+        """Somebody who is no kernel waits."""
+        self.outsiders[name] = []
+        told = KernelSeen(name, name, count, node, display=name, phase=Phase.WAITING, wanted=True, resource=resource, outside=True)
+        self.tell(told)
 
     def run(self, kernel_id: str) -> None:
         """A cell arrives."""
@@ -359,5 +371,5 @@ def seen(kernel: Kernel, state: State, order: int | None) -> KernelSeen:
     return KernelSeen(
         kernel.kernel_id, kernel.user, kernel.count, kernel.node, kernel.spec, display=f"{kernel.kernel_id}.ipynb", phase=state.phase,
         gpus=state.gpus, home=state.home, wanted=state.wanted, executing=state.executing, hold_for=state.hold, order=order,
-        rung=state.rung,
+        rung=state.rung, resource=kernel.resource,
     )  # fmt: skip

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from dataclasses import replace
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Set
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ class KubernetesCluster(Backend):
                     self._read[uid] = parts(secrets.get(pod["metadata"]["name"]))
                 found.append(PodSupervisor(self, pod, *self._read[uid]))
             except SupervisorLost as exc:
-                log.warning("%s", exc)
+                log.warning("The pod %s can't be adopted: %s. To end it: kubectl delete pod.", pod["metadata"]["name"], exc)
         return found
 
     async def tidy(self) -> None:
@@ -153,15 +154,13 @@ class KubernetesCluster(Backend):
             try:
                 lease = await self.api.get(LEASES, self._site.namespace, name)
             except ApiMissing:
-                body = {
-                    "apiVersion": "coordination.k8s.io/v1",
-                    "kind": "Lease",
-                    "metadata": {"name": name},
-                    "spec": {"leaseTransitions": 1},
-                }
+                # somebody has deleted it under kernels that know its number: above all that was ever counted
+                number = int(time.time()) if self._pods.of(names.ROLE_KERNEL) else 1
+                labels = {names.MANAGED_BY: names.MANAGER, names.GATEWAY: self._site.gateway}
+                body = {**_LEASE, "metadata": {"name": name, "labels": labels}, "spec": {"leaseTransitions": number}}
                 try:
                     await self.api.create(LEASES, self._site.namespace, body)
-                    return 1
+                    return number
                 except ApiConflict:
                     continue
             number = int(lease["spec"].get("leaseTransitions") or 0) + 1
@@ -210,8 +209,16 @@ class KubernetesCluster(Backend):
             self._slots.settle(leases, known, waiting, homes)
 
     def keep_warm(self, specs: Iterable[Spec]) -> None:
-        wanted = [(spec, self._profile(spec)) for spec in specs]
-        self._warm.keep((self._for_a_pod(spec, profile), profile) for spec, profile in wanted if profile.warm)
+        wanted = []
+        for spec in specs:
+            try:
+                profile = self._profile(spec)
+            except LaunchError as exc:  # who starts one is told, and nobody else is in its way
+                log.warning("no kernel of the kernelspec %s can start: %s", spec.name, exc)
+                continue
+            if profile.warm:
+                wanted.append((self._for_a_pod(spec, profile), profile))
+        self._warm.keep(wanted)
 
     def warm(self) -> Mapping[str, Warm]:
         return {} if self._api is None else self._warm.state()
@@ -278,16 +285,27 @@ class KubernetesCluster(Backend):
         return f" ({said})" if said else ""
 
     def node_for(self, profile: Profile, gpus: int, starting: Iterable[tuple[str, int]]) -> str | None:
-        """Where a kernel that leases so many GPUs should start; None: it leases none, or anywhere."""
-        return self.best_node(gpus, self._slots.nodes_for(profile), starting) if gpus and self.best_node is not None else None
+        """Where a kernel that leases so many GPUs should start; None: it leases none, or anywhere. ``starting``: who else is, for GPUs of
+        that kind (node, GPUs)."""
+        if not gpus or self.best_node is None:
+            return None
+        return self.best_node(gpus, self._slots.nodes_for(profile), starting, profile.gpu_resource)
 
     async def delete_pod(self, name: str, uid: str, grace: float) -> None:
         """Never at once: what runs on a GPU needs its time to leave it."""
         await self.api.delete(PODS, self._site.namespace, name, uid=uid, grace=max(1, round(grace)))
+        await self._starts.forget_left(name)
 
     def delete_pod_later(self, name: str, uid: str, grace: float) -> None:
         """The same, once the cluster answers again."""
         self._ends.later(PODS, name, uid, max(1, round(grace)))
+
+    def delete_secret_later(self, name: str, uid: str | None) -> None:
+        self._ends.later(SECRETS, name, uid)
+
+    def until_done(self, what: str, do: Callable[[], Awaitable[None]]) -> None:
+        """Have something done that failed because the cluster didn't answer."""
+        self._ends.until(what, do)
 
     # inside
 
@@ -320,6 +338,7 @@ class KubernetesCluster(Backend):
             self._warm = WarmKernels(self, self._starts, self._pods, self._start)
 
     def _pressed(self, pods: tuple[Foreign, ...]) -> None:
+        self.waiting_outside = pods
         if self.on_foreign is not None:
             self.on_foreign(pods)
 
@@ -343,7 +362,7 @@ class KubernetesCluster(Backend):
         public, secret = _keys()
         client, client_secret = _keys()
         spec = replace(spec, link_curve={"publickey": public, "secretkey": secret, "client": client})
-        owner = {"secretkey": client_secret, "profile": profile.name}
+        owner = {"secretkey": client_secret, "profile": profile.name, "made_from": asdict(profile)}
         pod = await self._starts.make(spec, profile, owner, warm)
         return await self._starts.up(pod, spec.to_json(), owner, told)
 

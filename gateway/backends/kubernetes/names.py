@@ -13,6 +13,7 @@ PREFIX = "elastic.jupyter.org"  # of our labels and annotations
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "jupyter-elastic-gateway"
 GATEWAY, KERNEL, USER, ROLE = (f"{PREFIX}/{name}" for name in ("gateway", "kernel", "user", "role"))
+ATTEMPT = f"{PREFIX}/attempt"  # annotation of a kernel's pod and Secret: which try to start it made them
 WARM = f"{PREFIX}/warm"  # label of a kernel's pod that is nobody's yet
 BURST = f"{PREFIX}/burst"  # label of all that is made for a burst: its id
 FLEX = f"{PREFIX}/flex"  # label of a worker that an elastic burst has beyond its least: its number

@@ -11,6 +11,7 @@ from typing import Any
 from ..base import Foreign
 from . import names
 from .api import PODS, KubeApi
+from .fit import may_be_on
 from .reasons import Pod
 from .reflector import Cache, Reflector
 
@@ -46,13 +47,8 @@ def waits(pod: Pod, resources: list[str], nodes: Mapping[Any, Pod]) -> Foreign |
     for resource in resources:
         count = requested(pod, resource)
         if count:
-            wanted = (spec.get("nodeSelector") or {}).items()
-            fit = [
-                node["metadata"]["name"]
-                for node in nodes.values()
-                if wanted <= (node["metadata"].get("labels") or {}).items() and allocatable(node, resource) >= count
-            ]
-            return Foreign(f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}", count, tuple(sorted(fit)))
+            fit = [node["metadata"]["name"] for node in nodes.values() if allocatable(node, resource) >= count and may_be_on(pod, node)]
+            return Foreign(f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}", count, tuple(sorted(fit)), resource)
     return None
 
 

@@ -17,6 +17,7 @@ from ...protocol.errors import BadRequest, SettingError
 
 SEES = ("runtime", "claim", "life")
 
+_RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|)")
 _UNITS = {"m": Decimal("0.001"), "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} | {
     f"{letter}i": 1024**power for power, letter in enumerate("KMGTP", 1)
@@ -105,6 +106,12 @@ def chosen(profile: Profile, env: Mapping[str, str]) -> Profile:
     return Profile(**{**{each.name: getattr(profile, each.name) for each in fields(Profile)}, **changed})
 
 
+def remembered(fields_: Mapping[str, Any]) -> Profile:
+    """The profile that a kernel was started with, as its Secret keeps it; what another version of the gateway said beside is left out."""
+    known = {each.name for each in fields(Profile)}
+    return Profile(**{name: value for name, value in fields_.items() if name in known})
+
+
 def quantity(text: str) -> int | Decimal:
     """A Kubernetes quantity as a number: "1Gi" is 1073741824, "500m" is 0.5. Raises ``ValueError``."""
     match = _QUANTITY.fullmatch(text)
@@ -147,6 +154,13 @@ def _profile(name: str, given: Any) -> Profile:
             raise SettingError(
                 f"{where}.volumes: each has a name, a mount_path and one source as Kubernetes has it; this has {sorted(volume)}."
             )
+    called = [str(volume["name"]) for volume in profile.volumes]
+    if len(set(called)) < len(called) or any(each.startswith("elastic-") for each in called):
+        raise SettingError(f"{where}.volumes: each has a name of its own, which doesn't begin with elastic-; here they are {called}.")
+    if any(re.match(r"/(opt|run)/elastic(/|$)", str(volume["mount_path"])) for volume in profile.volumes):
+        raise SettingError(f"{where}.volumes: /opt/elastic and /run/elastic are the gateway's own; choose another mount_path.")
+    if profile.gpu_resource and not _RESOURCE.fullmatch(profile.gpu_resource):
+        raise SettingError(f"{where}.gpu_resource is {profile.gpu_resource!r}: it must be a resource such as nvidia.com/gpu.")
     if profile.warm and (profile.for_life or "{user}" in str(profile.volumes)):
         raise SettingError(
             f"{where}.warm is {profile.warm}: a kernel that waits for anybody has neither a volume of one user's own nor a GPU for life. "

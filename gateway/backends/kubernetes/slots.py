@@ -216,7 +216,9 @@ class Slots:
         return await self._api.patch(PODS, self._site.namespace, name, change)
 
     async def _made(self, name: str, supervisor: PodSupervisor, units: tuple[str, ...]) -> Pod:
-        profile = self._profiles[supervisor.profile]
+        # as it was started, whatever has become of its profile; an older gateway didn't keep that
+        alike = (each for each in self._profiles.values() if each.gpu_resource == _split(units[0])[1])
+        profile = supervisor.made_from or next(alike)
         owner = {"name": supervisor.place, "uid": supervisor.uid}
         body = manifests.slot_pod(
             self._site, profile, name, supervisor.kernel_id, supervisor.user, supervisor.node, len(units), owner
@@ -341,6 +343,7 @@ class Slots:
 
     def _not_now(self, units: tuple[str, ...], why: str) -> GpusTaken:
         """``why`` is what people read after "held by"."""
+        why = why.rstrip(".")  # the sentence goes on
         until = time.monotonic() + TRY_AGAIN_SECONDS
         self._taken |= dict.fromkeys(units, (until, why))
         return GpusTaken(why, units)
@@ -351,7 +354,7 @@ class Slots:
         return Gpu(
             f"{name}/{resource}/{number}", name, (labels.get(_PRODUCT) or resource.rpartition("/")[2]).lower(),
             int(memory) << 20 if memory.isdigit() else 0, self._simulated is not None, self._simulated or Rung.ANYWHERE,
-            "as the kernel's own supervisor says",
+            "as the kernel's own supervisor says", resource,
         )  # fmt: skip
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:

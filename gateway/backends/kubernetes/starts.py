@@ -10,6 +10,8 @@ import json
 import logging
 from base64 import b64decode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ElasticError, LaunchError, SupervisorLost
@@ -17,7 +19,7 @@ from ...protocol.model import Spec
 from . import manifests, names, reasons
 from .api import PODS, SECRETS
 from .code import Code
-from .errors import ApiConflict, ApiDenied, ApiMissing
+from .errors import ApiConflict, ApiDenied, ApiMissing, ApiUnavailable
 from .manifests import LINK_PORT, Site
 from .news import Pods
 from .profiles import Profile
@@ -37,33 +39,78 @@ class Starts:
 
     def __init__(self, cluster: KubernetesCluster, pods: Pods, site: Site, code: Code) -> None:
         self._cluster, self._pods, self._site, self._code = cluster, pods, site, code
-        self._starting: dict[str, tuple[str, int]] = {}  # by pod: where it should be, and its GPUs, while the broker doesn't know it
+        self._ungiven: dict[str, str] = {}  # by name: uids of Secrets that don't go with their pods yet
+        self._given_up: set[str] = set()  # tries that have failed; whether they have made a pod, nobody knows yet
+        # by pod: for GPUs of which kind, where it should be, and how many, while the broker doesn't know it
+        self._starting: dict[str, tuple[str, str, int]] = {}
 
     async def make(self, spec: Spec, profile: Profile, owner: Mapping[str, Any], warm: str = "") -> reasons.Pod:
         """Secret, then pod; then the Secret goes with the pod. ``warm``: it is nobody's yet, and waits under this key. Raises
         ``LaunchError``."""
         site, name = self._site, self._name(spec.kernel_id)
         secret = manifests.secret(site, name, spec.kernel_id, spec.user, spec.to_json(), owner)
+        attempt = {names.ATTEMPT: token_hex(8)}
+        secret["metadata"]["annotations"] = attempt
         await self._code.there()
-        await self._create_anew(SECRETS, name, secret)
         try:
-            node = self._cluster.node_for(profile, spec.gpus, self._starting.values())
+            made = await self._create_anew(SECRETS, name, secret)
+            alike = [(node, gpus) for resource, node, gpus in self._starting.values() if resource == profile.gpu_resource]
+            node = self._cluster.node_for(profile, spec.gpus, alike)
             if node is not None:
-                self._starting[name] = node, spec.gpus
+                self._starting[name] = profile.gpu_resource, node, spec.gpus
             body = manifests.kernel_pod(
                 site, profile, name, spec.kernel_id, spec.user, spec.gpus or profile.gpus, self._cluster.drained, node
             )  # fmt: skip
             if warm:
                 body["metadata"]["labels"][names.WARM] = warm
+            body["metadata"]["annotations"] |= attempt
             pod = await self._create_anew(PODS, name, body)
         except BaseException as exc:
             self._starting.pop(name, None)
-            await asyncio.shield(self.forget_secret(name))
+            await asyncio.shield(self._unmake_later(spec.kernel_id, attempt[names.ATTEMPT], exc))
             if isinstance(exc, ApiDenied):
                 raise LaunchError(f"The cluster refuses this kernel's pod: {exc}", reason="quota" if exc.quota else "denied") from exc
             raise
-        await self.give_to(name, pod)
+        self._ungiven[name] = made["metadata"]["uid"]
+        try:
+            await self._give(name, pod)
+        except ApiUnavailable as exc:
+            log.warning("the Secret %s can't be given to its pod now, which is tried again: %s", name, exc)
+            self._cluster.until_done(f"giving the Secret {name} to its pod", lambda: self._give(name, pod))
+        except BaseException:
+            self._starting.pop(name, None)
+            await asyncio.shield(self.undo(name, pod["metadata"]["uid"]))
+            raise
         return pod
+
+    async def _give(self, name: str, pod: reasons.Pod) -> None:
+        with suppress(ApiMissing):  # then it has gone with the kernel
+            await self.give_to(name, pod)
+        self._ungiven.pop(name, None)
+
+    async def _unmake_later(self, kernel_id: str, attempt: str, why: BaseException) -> None:
+        """Now, and again where it can't be known what the try has made, or is about to."""
+        self._given_up.add(attempt)
+        unsure = isinstance(why, ApiUnavailable | asyncio.CancelledError)
+        try:
+            await self._unmake(kernel_id, attempt, last=not unsure)
+        except ElasticError as exc:
+            log.warning("what the start of kernel %s has made could not be deleted: %s", kernel_id, exc)
+            unsure = True
+        if unsure:
+            what = f"the end of what the start of kernel {kernel_id} has made"
+            self._cluster.until_done(what, lambda: self._unmake(kernel_id, attempt, last=True))
+
+    async def _unmake(self, kernel_id: str, attempt: str, last: bool) -> None:
+        """Whatever a try that has failed has made."""
+        api, namespace = self._cluster.api, self._site.namespace
+        selector = f"{names.selector(self._site.gateway, names.ROLE_KERNEL)},{names.KERNEL}={names.slug(kernel_id, 63)}"
+        for kind, grace in ((PODS, 1), (SECRETS, None)):
+            for each in (await api.list(kind, namespace, selector))[0]:
+                if _attempt(each) == attempt:
+                    await api.delete(kind, namespace, each["metadata"]["name"], uid=each["metadata"]["uid"], grace=grace)
+        if last:
+            self._given_up.discard(attempt)
 
     async def up(
         self, pod: reasons.Pod, spec: Mapping[str, Any], owner: Mapping[str, Any], told: Callable[[str], None]
@@ -99,7 +146,8 @@ class Starts:
                 return await self._cluster.api.create(kind, self._site.namespace, body)
             except ApiConflict:
                 old = self._pods.get(name)
-                if old is not None and not reasons.over(old) and not old["metadata"].get("deletionTimestamp"):
+                failed = old is not None and _attempt(old) in self._given_up
+                if old is not None and not failed and not reasons.over(old) and not old["metadata"].get("deletionTimestamp"):
                     raise LaunchError(
                         f"A kernel of that id runs already, in the pod {name}: connect to it, or choose another id."
                     ) from None
@@ -148,17 +196,26 @@ class Starts:
         )
 
     async def undo(self, name: str, uid: str) -> None:
+        """A pod that is not to be, and its Secret."""
         try:
             await self._cluster.delete_pod(name, uid, 1.0)
         except ElasticError as exc:
             log.warning("the pod %s could not be deleted, which is tried again: %s", name, exc)
             self._cluster.delete_pod_later(name, uid, 1.0)
 
-    async def forget_secret(self, name: str) -> None:
+    async def forget_left(self, name: str) -> None:
+        """What doesn't go with a pod that is deleted."""
+        if (uid := self._ungiven.pop(name, None)) is not None:
+            await self.forget_secret(name, uid)
+
+    async def forget_secret(self, name: str, uid: str | None = None) -> None:
         try:
-            await self._cluster.api.delete(SECRETS, self._site.namespace, name)
+            await self._cluster.api.delete(SECRETS, self._site.namespace, name, uid=uid)
+        except ApiConflict:
+            pass  # another kernel's by now
         except ElasticError as exc:
-            log.warning("the Secret %s could not be deleted, and is by the kernel's next start or the gateway's: %s", name, exc)
+            log.warning("the Secret %s could not be deleted, which is tried again: %s", name, exc)
+            self._cluster.delete_secret_later(name, uid)
 
     async def _log(self, name: str) -> str:
         try:
@@ -175,6 +232,10 @@ class Starts:
             return await self._cluster.api.get(SECRETS, self._site.namespace, name)
         except ApiMissing:
             return None
+
+
+def _attempt(found: Mapping[str, Any]) -> str:
+    return str((found["metadata"].get("annotations") or {}).get(names.ATTEMPT, ""))
 
 
 async def listens(pod: reasons.Pod) -> bool:

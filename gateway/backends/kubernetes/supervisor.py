@@ -16,6 +16,7 @@ from ..base import LinkKeys, Supervisor
 from . import manifests, reasons
 from .errors import ApiUnavailable
 from .manifests import LINK_PORT
+from .profiles import remembered
 from .reasons import Pod
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class PodSupervisor(Supervisor):
                 server=spec["link_curve"]["publickey"], public=spec["link_curve"]["client"], secret=owner["secretkey"]
             )
             self.profile = str(owner["profile"])
+            self.made_from = remembered(owner["made_from"]) if "made_from" in owner else cluster.profiles.get(self.profile)
+            self.resource = self.made_from.gpu_resource if self.made_from is not None else ""
             self.whose = {name: spec[name] for name in IDENTITY}
         except (KeyError, TypeError, AttributeError) as exc:
             raise SupervisorLost(f"the pod {pod['metadata']['name']} or its Secret lacks {exc}: it can't be reached") from None

@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.backends.kubernetes import decoding
@@ -19,6 +19,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=list(HealthCheck))  # a busy machine draws slowly
 @given(
     st.fixed_dictionaries({"kind": st.text(), "items": st.none() | st.lists(VALUES, max_size=4), "metadata": VALUES}),
     st.sampled_from([None, 2]),
@@ -35,6 +36,7 @@ def test_what_is_no_whole_object_is_refused(body: bytes) -> None:
         asyncio.run(decode_list(body))
 
 
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"") or b"x"), max_size=6), st.integers(1, 7))
 def test_lines_come_out_whole_however_the_stream_is_cut(lines: list[bytes], size: int) -> None:
     stream, cutter, found = b"".join(line + b"\n" for line in lines), Lines(), []

@@ -26,9 +26,9 @@ def pod(*requests: str, reason: str = "Unschedulable", selector: dict[str, str] 
 
 
 def test_a_pod_that_finds_no_gpu_waits_for_those_of_the_nodes_that_have_enough() -> None:
-    assert waits(pod("1"), [GPU], NODES) == Foreign("pod team/job-1", 1, ("a", "b"))
-    assert waits(pod("1", "1"), [GPU], NODES) == Foreign("pod team/job-1", 2, ("b",))
-    assert waits(pod("1", selector={"pool": "y"}), [GPU], NODES) == Foreign("pod team/job-1", 1, ())
+    assert waits(pod("1"), [GPU], NODES) == Foreign("pod team/job-1", 1, ("a", "b"), GPU)
+    assert waits(pod("1", "1"), [GPU], NODES) == Foreign("pod team/job-1", 2, ("b",), GPU)
+    assert waits(pod("1", selector={"pool": "y"}), [GPU], NODES) == Foreign("pod team/job-1", 1, (), GPU)
 
 
 @pytest.mark.parametrize(

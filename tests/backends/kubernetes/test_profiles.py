@@ -36,6 +36,10 @@ def test_quantities_are_read_as_the_cluster_reads_them(text: str, number: float)
         ({"run_as_user": 0}, "never run as root"),
         ({"volumes": [{"name": "home", "mount_path": "/home"}]}, "one source"),
         ({"volumes": [{"name": "a", "mount_path": "/a", "emptyDir": {}, "hostPath": {}}]}, "one source"),
+        ({"volumes": 2 * [{"name": "a", "mount_path": "/a", "emptyDir": {}}]}, "a name of its own"),
+        ({"volumes": [{"name": "elastic-code", "mount_path": "/a", "emptyDir": {}}]}, "doesn't begin with elastic-"),
+        ({"volumes": [{"name": "a", "mount_path": "/run/elastic/spec", "emptyDir": {}}]}, "the gateway's own"),
+        ({"gpu_resource": "gpu"}, "a resource such as nvidia.com/gpu"),
         ({"overrides": {"KERNEL_NAMESPACE": ["x"]}}, "can't be left to clients"),
     ],
 )

@@ -56,7 +56,7 @@ class World:
         self.leases[kernel] = units(*numbers)
         self.waits.discard(kernel)
         self.settle()
-        supervisor = SimpleNamespace(kernel_id=kernel, user="ada", profile="gpu", node="node", place=f"pod-{kernel}", uid=f"uid-{kernel}")
+        supervisor = SimpleNamespace(kernel_id=kernel, user="ada", made_from=None, node="node", place=f"pod-{kernel}", uid=f"uid-{kernel}")
         try:
             return await self.slots.acquire(supervisor, units(*numbers))  # type: ignore[arg-type]
         except GpusTaken:

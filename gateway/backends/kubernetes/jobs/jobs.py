@@ -218,7 +218,7 @@ class Jobs:
                 return {key: b64decode(value).decode() for key, value in data.items()}
             except ApiMissing:
                 pass
-            labels = {names.MANAGED_BY: names.MANAGER}
+            labels = {names.MANAGED_BY: names.MANAGER, names.GATEWAY: self._cluster.name}
             body = {
                 "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": {"name": name, "labels": labels},
                 "data": {key: b64encode(value.encode()).decode() for key, value in make().items()},
