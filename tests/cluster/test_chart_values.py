@@ -14,6 +14,8 @@ from tests.cluster.cluster import Cluster, CommandFailed
 from tests.cluster.release import CHART
 
 GPU = {"profiles": {"gpu": {"image": "i", "gpu_resource": "nvidia.com/gpu"}}}
+HOME = [{"name": "home", "mount_path": "/a", "persistentVolumeClaim": {"claimName": "home-{user}"}}]
+TWICE = [{"name": "home", "mount_path": path, "emptyDir": {}} for path in ("/a", "/b")]
 Render = Callable[..., str]
 
 
@@ -49,6 +51,18 @@ def test_lint_has_nothing_to_say(cluster: Cluster) -> None:
         ({"profiles": {"default": {"memory": "much"}}}, "/profiles/default/memory"),
         ({"profiles": {"gpu": {"gpu_resource": "nvidia.com/gpu"}}}, "missing property 'image'"),
         ({"profiles": {"home": {"image": "i", "volumes": [{"name": "a", "mount_path": "/a", "hostPath": {"path": "/"}}]}}}, "'hostPath'"),
+        ({"profiles": {"home": {"image": "i", "volumes": [{"name": "My_Home", "mount_path": "/a", "emptyDir": {}}]}}}, "/volumes/0/name"),
+        (
+            {"profiles": {"home": {"image": "i", "volumes": [{"name": "elastic-code", "mount_path": "/a", "emptyDir": {}}]}}},
+            "/volumes/0/name",
+        ),
+        ({"profiles": {"home": {"image": "i", "volumes": [{"name": "a", "mount_path": "/opt/elastic", "emptyDir": {}}]}}}, "/mount_path"),
+        ({"profiles": {"home": {"image": "i", "volumes": TWICE}}}, 'two volumes "home"'),
+        ({"profiles": {"home": {"image": "i", "volumes": HOME, "warm": 1}}}, "no volume of one user's own"),
+        ({"profiles": {"gpu": {**GPU["profiles"]["gpu"], "gpu_sees": "life", "warm": 1}}}, "no GPU for life"),
+        ({"profiles": {"gpu": {**GPU["profiles"]["gpu"], "gpu_sees": "claim"}}}, "profiles.gpu.gpu_claim is missing"),
+        ({"profiles": {"gpu": {"image": "i", "gpu_resource": "gpu"}}}, "/profiles/gpu/gpu_resource"),
+        ({"profiles": {"gpu": {"image": "i", "labels": {"team": "a b"}}}}, "/profiles/gpu/labels/team"),
         ({"runAsUser": 0}, "/runAsUser"),
         ({"bursts": {"kinds": ["slurm"]}}, "/bursts/kinds/0"),
         ({"kernels": {"defaultProfile": "other"}}, 'kernels.defaultProfile is "other", and profiles has: default'),

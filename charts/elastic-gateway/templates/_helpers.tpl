@@ -75,6 +75,24 @@ elastic.jupyter.org/gateway: {{ include "eg.gatewayName" . }}
 {{- if not (hasKey $profiles .Values.kernels.defaultProfile) -}}
 {{- fail (printf "kernels.defaultProfile is %q, and profiles has: %s." .Values.kernels.defaultProfile $there) -}}
 {{- end -}}
+{{- range $name, $profile := $profiles -}}
+{{- if and $profile.warm (contains "{user}" (toJson $profile.volumes)) -}}
+{{- fail (printf "profiles.%s.warm is %v: a kernel that waits for anybody has no volume of one user's own ({user}). Leave one out." $name $profile.warm) -}}
+{{- end -}}
+{{- if and $profile.warm $profile.gpu_resource (eq (default "runtime" $profile.gpu_sees) "life") -}}
+{{- fail (printf "profiles.%s.warm is %v: a kernel that waits for anybody has no GPU for life. Leave one out." $name $profile.warm) -}}
+{{- end -}}
+{{- if and (eq (default "runtime" $profile.gpu_sees) "claim") (not $profile.gpu_claim) -}}
+{{- fail (printf "profiles.%s.gpu_claim is missing: gpu_sees is claim, so name the ResourceClaimTemplate." $name) -}}
+{{- end -}}
+{{- $volumes := list -}}
+{{- range $profile.volumes -}}
+{{- if has .name $volumes -}}
+{{- fail (printf "profiles.%s.volumes has two volumes %q: give each a name of its own, though it be the same claim." $name .name) -}}
+{{- end -}}
+{{- $volumes = append $volumes .name -}}
+{{- end -}}
+{{- end -}}
 {{- range $name, $spec := .Values.kernelspecs -}}
 {{- if not (hasKey $profiles (default $.Values.kernels.defaultProfile $spec.profile)) -}}
 {{- fail (printf "kernelspecs.%s.profile is %q, and profiles has: %s." $name $spec.profile $there) -}}

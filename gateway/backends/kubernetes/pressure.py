@@ -43,7 +43,6 @@ def waits(pod: Pod, resources: list[str], nodes: Mapping[Any, Pod]) -> Foreign |
     """What a pod waits for that our slots could have; None where it doesn't."""
     if pod["metadata"].get("deletionTimestamp") or not _unschedulable(pod):
         return None
-    spec = pod["spec"]
     for resource in resources:
         count = requested(pod, resource)
         if count:
