@@ -32,7 +32,6 @@ class Module:
     name: str
     programs: dict[str, str]  # by name, their packages
     stamp: tuple[str, ...] = ()  # variables that carry the version
-    of: str = ""  # the module whose version counts; "": by the first package
     static: bool = False  # programs that are all there is in their image
 
     @property
@@ -42,14 +41,13 @@ class Module:
     @property
     def folder(self) -> Path:
         """Where the programs lie once they have been built."""
-        own = [path.read_bytes() for path in sorted(self.source.glob("*.go"))]
-        return cache() / digest((self.source / "go.sum").read_bytes(), (self.source / "go.mod").read_bytes(), *own)
+        return cache() / digest((self.source / "go.sum").read_bytes(), (self.source / "go.mod").read_bytes())
 
     def built(self) -> bool:
         return self.folder.is_dir()
 
     def version(self) -> str:
-        package = self.of or next(iter(self.programs.values())).partition("/cmd/")[0]
+        package = next(iter(self.programs.values())).partition("/cmd/")[0]
         found = re.search(rf"^\s*(?:require )?{re.escape(package)} (v\S+)", (self.source / "go.mod").read_text(), re.MULTILINE)
         if found is None:
             raise BuildError(f"{self.source}/go.mod doesn't require {package}")
@@ -69,9 +67,7 @@ HELM = Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"})
 # Controllers that clusters have and a bare one lacks, each for a pod of its own; minutes each, so a test run that wants them says so
 JOBSET = Module("jobset", {"jobset": "sigs.k8s.io/jobset"}, static=True)
 KUEUE = Module("kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}, static=True)
-COREDNS = Module("coredns", {"coredns": "."}, of="github.com/coredns/coredns", static=True)
 TRAINER = Module("trainer", {"trainer": "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager"}, static=True)
-CONTROLLERS = (JOBSET, KUEUE, COREDNS, TRAINER)
 
 
 def build(module: Module) -> Path:
