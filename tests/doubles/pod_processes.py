@@ -44,6 +44,8 @@ class PodProcesses:
     idle: int = 0
     pods_: dict[str, Pod] = field(default_factory=dict)
     begun: list[int] = field(default_factory=list)
+    deleted: str = ""  # why no pod of the base is made any more
+    asked: int = 0  # how often for room
     sees_all: bool = True
     _base: int = 0
     _made: int = 0
@@ -138,7 +140,14 @@ class PodProcesses:
         self._start(flex=number, index=0)
 
     async def room(self, flex: Any, everywhere: bool) -> int:
+        self.asked += 1
         return max(0, self.idle - sum(pod.runs for pod in self.pods_.values() if pod.flex))
+
+    async def ended(self, burst_id: str) -> str:
+        return self.deleted
+
+    async def refusal(self, burst_id: str) -> str:
+        return ""
 
     async def rest(self) -> None:
         pass
@@ -156,7 +165,7 @@ class PodProcesses:
     # inside
 
     def _tend(self) -> None:
-        for index in range(self._base):
+        for index in range(self._base if not self.deleted else 0):
             if not any(pod.runs for pod in self.pods_.values() if not pod.flex and pod.index == index):
                 self._start(flex=0, index=index)
 

@@ -23,6 +23,7 @@ from ..engines import pods as engines
 from ..plan import checked_request, make_pod_plan
 from ..record import ENDED, RUNNING, Record
 from ..size import Situation, wanted
+from .absence import Absence
 from .quota import Quota
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ WAITED = 2.0  # seconds that somebody waits before an elastic burst gives back: 
 PENDING_SECONDS = 30.0  # for a worker more to find its GPU
 PORTS = 1000  # groups of one burst have ports of their own, one after the other
 LOOK_ROUND = 5.0  # seconds between two looks for idle GPUs
-FATAL = ("image", "container", "init", "exited", "oom")  # reasons for which a pod never runs, however often it is made
 
 
 class Elastic:
@@ -52,6 +52,7 @@ class Elastic:
         self._bursts, self._broker, self._settings, self._over, self._waits = bursts, broker, settings, over, waits
         self._workers, self._quota = broker.backend.jobs.workers, quota
         self._everywhere = everywhere
+        self._absence = Absence(broker.backend.jobs, over, waits)
         self._known: dict[str, Chorus] = {}
         self._processes: dict[tuple[str, int, int], dict[str, Any]] = {}
         self._addresses: dict[tuple[str, str], str] = {}  # by burst and pod
@@ -72,6 +73,7 @@ class Elastic:
         return self._workers.base(job), wanted, self._workers.flex(job, profile, wanted.on_demand)
 
     def ended(self, record: Record) -> None:
+        self._absence.forget(record)
         self._clear_results(record)
         for known in (self._known, self._made, self._changed, self._idle, self._idle_since):
             known.pop(record.id, None)  # type: ignore[attr-defined]
@@ -186,26 +188,15 @@ class Elastic:
         if record.state != RUNNING:
             return
         chorus, members = self.chorus(record), self._workers.members(record.id)
-        self._trouble(record, chorus, members)
-        if record.state != RUNNING:
-            return
+        if chorus.course.now is None:
+            await self._absence.look(record, members.values(), bool(chorus.course.names))
+            if record.state != RUNNING:
+                return
+        else:
+            self._absence.forget(record)
         self._drop_lost(record, chorus, members)
         await self._size(record, chorus, members)
         await self._reconcile(record, chorus, members)
-
-    def _trouble(self, record: Record, chorus: Chorus, members: Any) -> None:
-        """Why workers of the base don't come, for people; what can never come ends the burst before it has begun."""
-        base = [member for member in members.values() if not member.flex]
-        if chorus.course.now is not None:
-            return
-        running = sum(bool(member.address) for member in base)
-        found = [each.trouble for each in base if each.trouble is not None]
-        final = next((trouble for trouble in found if trouble.final and trouble.reason in FATAL), None)
-        if final is not None and not chorus.course.names:
-            self._over(record, burst.ERROR, final.message)
-        elif running < record.least:
-            why = next((each.trouble.message for each in base if each.trouble is not None and not each.over), "")
-            self._waits(record, f"{running}/{record.least} pods run. {why}".strip())
 
     def _drop_lost(self, record: Record, chorus: Chorus, members: Any) -> None:
         """Workers more that are gone, or find no GPU, are no longer wanted until there are idle ones again."""
@@ -229,12 +220,13 @@ class Elastic:
                     self._tell(record, f"A worker more found no place within {PENDING_SECONDS:g} seconds. {said}".strip())
 
     async def _size(self, record: Record, chorus: Chorus, members: Any) -> None:
-        if not chorus.course.can_go_on or chorus.course.now is None or chorus.course.turning:
+        course = chorus.course
+        if not course.can_go_on or (course.turning and course.now is not None):
             return
         now, least = time.monotonic(), record.least
         workers = least + len(record.flex)
         missed, whose, nodes = self._missed(record, members)
-        idle = 0 if missed else await self._room(record, now)
+        idle = 0 if missed or course.now is None else await self._room(record, now)
         since = self._idle_since.get(record.id)
         since = self._idle_since[record.id] = None if not idle else now if since is None else since
         situation = Situation(

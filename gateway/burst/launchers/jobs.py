@@ -108,6 +108,7 @@ class Jobs:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._elastic.rest()
         await self._door.close()
 
     def _make_certificate(self) -> dict[str, str]:
@@ -180,6 +181,8 @@ class Jobs:
         self._held_back.discard(record.id)
         if record.elastic:
             self._elastic.ended(record)
+            if not any(each.elastic and each.gpus and each.state == RUNNING for each in self._bursts.all() if each.id != record.id):
+                self._soon(self._elastic.rest())
         for known in (self._gathered, self._here, self._given, self._said, self._prepared):
             known.pop(record.id, None)  # type: ignore[attr-defined]
         for key in [key for key in self._since if key[0] == record.id]:
@@ -271,7 +274,7 @@ class Jobs:
             if not pods.count:
                 self._over(record, burst.CANCELLED, "It was cancelled.")
             return
-        if record.elastic and (pods.count or not record.queue):
+        if record.elastic:
             await self._elastic.look(record)
             return
         few = self._lasts(record, "few pods", pods.count < record.workers, PODS_SECONDS)

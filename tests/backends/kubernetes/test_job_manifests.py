@@ -63,6 +63,38 @@ def test_every_rank_is_restricted_and_has_no_token_of_the_cluster_nor_of_the_bur
     assert "hush" not in json.dumps(jobs())
 
 
+def test_workers_beyond_the_least_are_jobs_that_nobody_makes_again_and_that_go_with_the_base() -> None:
+    made = objects()["job-gpu-flex"]
+    assert made["spec"]["completions"] == 1 and made["spec"]["backoffLimit"] == 0 and not made["spec"]["suspend"]
+    assert [each["uid"] for each in made["metadata"]["ownerReferences"]] == [UID]
+    assert made["spec"]["template"]["metadata"]["labels"][names.FLEX] == "3"
+    assert names.FLEX not in objects()["job-gpu-base"]["spec"]["template"]["metadata"]["labels"]
+
+
+def test_workers_beyond_the_least_prefer_spot_nodes_and_have_the_lower_priority() -> None:
+    pod, plain = (objects()[f"job-gpu-{part}"]["spec"]["template"]["spec"] for part in ("flex", "base"))
+    preferred = pod["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    told = {each["preference"]["matchExpressions"][0]["key"] for each in preferred}
+    assert told == set(PROFILES["gpu"].spot_nodes) and {"key": "spot", "operator": "Exists"} in pod["tolerations"]
+    assert (pod["priorityClassName"], plain["priorityClassName"]) == ("spare", "gpu-kernel")
+    assert "preferredDuringSchedulingIgnoredDuringExecution" not in plain["affinity"]["nodeAffinity"]
+
+
+@pytest.mark.parametrize("part", ["base", "flex"])
+def test_on_demand_no_worker_is_on_a_spot_node(part: str) -> None:
+    pod = objects()[f"job-gpu-on-demand-{part}"]["spec"]["template"]["spec"]
+    [term] = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    unlike = {(each["key"], each["operator"]) for each in term["matchExpressions"]}
+    assert unlike == {(label, "NotIn") for label in PROFILES["gpu"].spot_nodes}
+    assert term["matchFields"], "drained nodes are none either"
+    assert {"key": "spot", "operator": "Exists"} not in pod["tolerations"]
+
+
+def test_workers_beyond_the_least_wait_in_the_same_queue() -> None:
+    made = parts.flex(objects()["job-plain-queued"], PROFILES["plain"], on_demand=False)
+    assert made["spec"]["suspend"] and made["metadata"]["labels"][manifests.KUEUE_QUEUE] == "research"
+
+
 def test_the_token_lies_in_the_secret_that_is_mounted_and_nowhere_else() -> None:
     made = objects()
     assert json.loads(b64decode(made["burst-secret"]["data"][burst.SPEC]))["token"] == "hush"

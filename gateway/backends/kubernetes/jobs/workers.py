@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ....protocol.errors import ElasticError
 from .. import names, reasons
 from ..api import JOBS
-from ..errors import ApiConflict
+from ..errors import ApiConflict, ApiMissing
 from ..profiles import Profile
 from . import parts
 from .idle import Idle
@@ -65,6 +65,17 @@ class Workers:
                     reasons.over(pod) or reasons.node_lost(pod), reasons.trouble(pod, "the worker"),
                 )  # fmt: skip
         return found
+
+    async def ended(self, burst_id: str) -> str:
+        """Why no pod of the base will come any more; "" where one may. Raises ``ApiError``."""
+        try:
+            job = await self._cluster.api.get(JOBS, self._cluster.namespace, names.burst_job(burst_id))
+        except ApiMissing:
+            return "Its Job was deleted in the cluster."
+        for condition in job.get("status", {}).get("conditions") or ():
+            if condition.get("type") == "Failed" and condition.get("status") == "True":
+                return f"Its Job has failed: {condition.get('message') or condition.get('reason')}."
+        return ""
 
     async def begin(self, flex: Object, number: int, uid: str) -> None:
         """One more. No error where it has begun already. Raises ``ApiError``."""

@@ -24,10 +24,10 @@ from tests.doubles.fake_supervisor import FakeSupervisor
 from tests.doubles.pod_processes import PodProcesses
 from tests.integration.machine import REPOSITORY
 
-STEPS = 60
 COUNTING = (
-    "import time\nfrom gateway import elastic\nstate = elastic.State(seen=[])\nfor step in state.range('step', {steps}):\n"
-    "    time.sleep({seconds})\n    state.seen.append((step, WORLD_SIZE))\n    print('at', step, 'of', WORLD_SIZE, flush=True)\n"
+    "import pathlib, time\nfrom gateway import elastic\nstate = elastic.State(seen=[])\nfor step in state.range('step', 1 << 20):\n"
+    "    if pathlib.Path({enough!r}).exists(): break\n"
+    "    time.sleep(0.05)\n    state.seen.append((step, WORLD_SIZE))\n    print('at', step, 'of', WORLD_SIZE, flush=True)\n"
     "    {inside}\n    state.commit()\nseen = state.seen\n"
 )
 
@@ -38,11 +38,16 @@ class Site:
     def __init__(self, world: World, cluster: PodProcesses, root: Path, settings: Settings) -> None:
         self.world, self.cluster, self.root, self.settings = world, cluster, root, settings
         self.bursts: Bursts
+        self.enough = root.parent / "enough"  # a file: the cell's loop is to end
 
     async def up(self) -> None:
         self.bursts = Bursts(self.root, self.settings, self.world.broker)
         self.bursts.held()
         await self.bursts.start()
+
+    def counting(self, inside: str = "pass") -> str:
+        """A cell that commits each step and says so, until it is enough."""
+        return COUNTING.format(enough=str(self.enough), inside=inside)
 
     async def begin(self, supervisor: FakeSupervisor, cell: str, **wanted: Any) -> str:
         shown = self.bursts.create(supervisor, {"workers": 1, "most": 3, "engine": "none", **wanted})["burst"]
@@ -82,11 +87,12 @@ class Site:
 
     async def end(self, which: str) -> list[int]:
         """The numbers of workers that its steps were done with, once it has ended well; each step was done exactly once."""
+        self.enough.touch()
         await self.until(lambda: self.bursts.shown(self.record(which))["state"] == "ended")
         assert self.record(which).outcome == burst.OK, self.record(which).message
         names: dict[str, Any] = {}
         capture.take(burst.read_buffers(self.bursts.result(self.record(which), 0)), names, self.capsule)
-        assert [step for step, _ in names["seen"]] == list(range(STEPS))
+        assert [step for step, _ in names["seen"]] == list(range(len(names["seen"])))
         sizes = [world for _, world in names["seen"]]
         return [size for at, size in enumerate(sizes) if not at or sizes[at - 1] != size]
 
@@ -116,19 +122,16 @@ def run(story: Callable[[Site, FakeSupervisor], Coroutine[Any, Any, None]], **se
     asyncio.run(asyncio.wait_for(whole(), 120))
 
 
-def counting(seconds: float = 0.1, inside: str = "pass") -> str:
-    return COUNTING.format(steps=STEPS, seconds=seconds, inside=inside)
-
-
 def test_workers_come_and_go_as_asked() -> None:
     async def story(here: Site, kernel: FakeSupervisor) -> None:
-        which = await here.begin(kernel, counting())
+        which = await here.begin(kernel, here.counting())
         await here.works(which, 1)
         assert len(here.cluster.pods_) == 1
         here.bursts.scale(here.record(which), 3)
         await here.works(which, 3)
         assert here.record(which).workers == 3
         here.bursts.scale(here.record(which), 1)
+        await here.works(which, 1)
         assert await here.end(which) == [1, 3, 1]
         assert not any(pod.runs and not pod.told for pod in here.cluster.pods_.values())
 
@@ -139,7 +142,7 @@ def test_idle_gpus_are_taken_and_given_back_to_whoever_waits_on_their_node() -> 
     async def story(here: Site, kernel: FakeSupervisor) -> None:
         waiting: list[Any] = []
         here.world.broker.guests.waiting = lambda patience: waiting  # type: ignore[method-assign]
-        which = await here.begin(kernel, counting(seconds=0.25), gpus=1)
+        which = await here.begin(kernel, here.counting(), gpus=1)
         await here.works(which, 1)
         here.cluster.idle = 1
         await here.works(which, 2)
@@ -150,6 +153,7 @@ def test_idle_gpus_are_taken_and_given_back_to_whoever_waits_on_their_node() -> 
             node, count, label = "node", 1, "bob's"
 
         waiting.append(Waiter)
+        await here.works(which, 1)
         assert await here.end(which) == [1, 2, 1]
         assert "1 GPU back for bob's" in here.told(which)
         assert here.world.broker.snapshot()["elsewhere"] == []
@@ -162,10 +166,13 @@ def test_a_burst_takes_no_more_than_its_users_quota() -> None:
         here.cluster.idle = 2
         here.world.broker.elsewhere.hold("other", "ada", 1)
         here.world.broker.rules.change({"gpus_per_user": 2})
-        which = await here.begin(kernel, counting(), gpus=1)
+        which = await here.begin(kernel, here.counting(), gpus=1)
+        await here.works(which, 1)
+        asked = here.cluster.asked
+        await here.until(lambda: here.cluster.asked > asked, 30)  # it has seen that there would be more
         assert await here.end(which) == [1]
         with pytest.raises(Exception, match="ask for 3 GPUs, and one user may hold 2"):
-            await here.begin(kernel, counting(), gpus=1, workers=3, most=3)
+            await here.begin(kernel, here.counting(), gpus=1, workers=3, most=3)
 
     run(story, grow_after=0.5)
 
@@ -173,10 +180,12 @@ def test_a_burst_takes_no_more_than_its_users_quota() -> None:
 @pytest.mark.parametrize("killed", ["pod-1", "pod-2"])
 def test_a_pod_that_is_lost_costs_what_was_done_since_the_last_save_and_is_made_again(killed: str) -> None:
     async def story(here: Site, kernel: FakeSupervisor) -> None:
-        which = await here.begin(kernel, counting(), workers=2)
+        which = await here.begin(kernel, here.counting(), workers=2)
         await here.works(which, 2)
-        await here.until(lambda: "step" in here.printed(which) or here.printed(which).count("\n") > 15)
+        await here.until(lambda: here.printed(which).count("\n") > 30)
         here.cluster.kill(killed)
+        await here.until(lambda: "Other workers go on" in here.told(which))
+        await here.works(which, 2)
         assert await here.end(which) == [2]
         assert "Other workers go on from its last save (step " in here.told(which)
         assert len(here.cluster.pods_) == 3
@@ -186,9 +195,11 @@ def test_a_pod_that_is_lost_costs_what_was_done_since_the_last_save_and_is_made_
 
 def test_a_pod_that_the_cluster_takes_away_leaves_at_a_commit() -> None:
     async def story(here: Site, kernel: FakeSupervisor) -> None:
-        which = await here.begin(kernel, counting(), workers=2)
+        which = await here.begin(kernel, here.counting(), workers=2)
         await here.works(which, 2)
         here.cluster.delete("pod-1")
+        await here.until(lambda: len(here.cluster.pods_) == 3)
+        await here.works(which, 2)
         assert await here.end(which) == [2]
         assert here.told(which) == "", "nothing was lost"
         assert len(here.cluster.pods_) == 3
@@ -198,7 +209,7 @@ def test_a_pod_that_the_cluster_takes_away_leaves_at_a_commit() -> None:
 
 def test_the_next_gateway_finishes_the_change_that_one_had_begun() -> None:
     async def story(here: Site, kernel: FakeSupervisor) -> None:
-        which = await here.begin(kernel, counting())
+        which = await here.begin(kernel, here.counting())
         await here.works(which, 1)
         here.bursts.scale(here.record(which), 2)
         await here.until(
@@ -206,6 +217,7 @@ def test_the_next_gateway_finishes_the_change_that_one_had_begun() -> None:
         )
         await here.bursts.stop()
         await here.up()
+        await here.works(which, 2)
         assert await here.end(which) == [1, 2]
 
     run(story)
@@ -226,7 +238,7 @@ def test_without_a_commit_a_lost_pod_ends_the_burst_and_nothing_begins_anew() ->
 
 def test_an_error_of_the_cell_is_told_as_what_it_is() -> None:
     async def story(here: Site, kernel: FakeSupervisor) -> None:
-        which = await here.begin(kernel, counting(inside="assert step < 9, 'too far'"), workers=2)
+        which = await here.begin(kernel, here.counting(inside="assert step < 9, 'too far'"), workers=2)
         await here.until(lambda: here.bursts.shown(here.record(which))["state"] == "ended")
         assert "AssertionError: too far" in here.record(which).message
         assert any(event["t"] == burst.FAILED for event in here.events(which))
@@ -236,7 +248,7 @@ def test_an_error_of_the_cell_is_told_as_what_it_is() -> None:
 
 def test_one_that_is_cancelled_in_the_middle_of_a_change_is_cancelled_and_nothing_is_left_of_it() -> None:
     async def story(here: Site, kernel: FakeSupervisor) -> None:
-        which = await here.begin(kernel, counting(seconds=0.5))
+        which = await here.begin(kernel, here.counting())
         await here.works(which, 1)
         here.bursts.scale(here.record(which), 3)
         await here.until(lambda: len(here.cluster.pods_) == 3)
@@ -244,5 +256,17 @@ def test_one_that_is_cancelled_in_the_middle_of_a_change_is_cancelled_and_nothin
         await here.until(lambda: here.bursts.shown(here.record(which))["state"] == "ended")
         assert here.record(which).outcome == burst.CANCELLED
         await here.until(lambda: not any(pod.runs for pod in here.cluster.pods_.values()))
+
+    run(story)
+
+
+def test_one_whose_job_is_deleted_in_the_cluster_ends_and_says_so() -> None:
+    async def story(here: Site, kernel: FakeSupervisor) -> None:
+        which = await here.begin(kernel, here.counting())
+        await here.works(which, 1)
+        here.cluster.deleted = "Its Job was deleted in the cluster."
+        here.cluster.kill("pod-1")
+        await here.until(lambda: here.bursts.shown(here.record(which))["state"] == "ended")
+        assert (here.record(which).outcome, here.record(which).message) == (burst.LOST, "Its Job was deleted in the cluster.")
 
     run(story)
