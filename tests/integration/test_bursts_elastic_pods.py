@@ -150,7 +150,7 @@ def test_idle_gpus_are_taken_and_given_back_to_whoever_waits_on_their_node() -> 
         here.cluster.idle = 0
 
         class Waiter:
-            node, count, label = "node", 1, "bob's"
+            node, count, label, resource = "node", 1, "bob's", "example.com/gpu"
 
         waiting.append(Waiter)
         await here.works(which, 1)

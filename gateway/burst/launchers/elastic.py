@@ -256,7 +256,8 @@ class Elastic:
             return 0, "", set()
         waiting = self._broker.guests.waiting(WAITED)
         nodes = {member.node for member in members.values() if member.flex in record.flex}
-        helped = [each for each in waiting if each.node in nodes]
+        ours = ("", self._workers.resource(self._kept(record)["flex"]))
+        helped = [each for each in waiting if each.node in nodes and each.resource in ours]
         return sum(each.count for each in helped), ", ".join(each.label for each in helped), {each.node for each in helped}
 
     async def _room(self, record: Record, now: float) -> int:

@@ -89,6 +89,10 @@ class Workers:
         """No error where it has gone. Raises ``ApiError``."""
         await self._cluster.api.delete(JOBS, self._cluster.namespace, f"{names.burst_job(burst_id)}-{number}")
 
+    def resource(self, flex: Mapping[str, Any]) -> str:
+        """What their GPUs are counted in. Raises ``ElasticError`` where they have none."""
+        return next(iter(gpus_of(flex["spec"]["template"]["spec"])))
+
     async def room(self, flex: Mapping[str, Any], everywhere: bool) -> int:
         """For how many workers more there are GPUs that nobody has asked for; 0 where that isn't known."""
         pod = flex["spec"]["template"]["spec"]
