@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -95,6 +96,21 @@ def test_a_cell_is_interrupted_and_the_kernel_restarted(enterprise):
         assert again.run("print('x' in dir())").out == "False\n"
 
 
+def test_starts_restarts_and_ends_leave_neither_error_nor_warning_in_either_log(enterprise, elastic):
+    before = [len(gateway.log_file.read_text()) for gateway in (enterprise, elastic.site)]
+    for restarts in (0, 1, 2):
+        kernel = enterprise.kernel()
+        page = kernel.open(protocol=None)
+        assert page.run("print(1)").out == "1\n"
+        for _ in range(restarts):
+            assert kernel.call("POST", "/restart").status_code == 200
+        page.close()
+        assert kernel.call("DELETE").status_code == 204
+    logs = [gateway.log_file.read_text()[start:] for gateway, start in zip((enterprise, elastic.site), before, strict=True)]
+    alarms = [line for log in logs for line in log.splitlines() if re.match(r"\[[WEC] |Traceback", line)]
+    assert [line for line in alarms if "websocket_ping_timeout" not in line] == []  # Enterprise Gateway's own settings, once
+
+
 def test_a_kernel_that_is_ended_at_either_gateway_is_gone_at_both(enterprise, elastic):
     here, there = enterprise.kernel(), enterprise.kernel()
     assert here.call("DELETE").status_code == 204
@@ -123,6 +139,12 @@ def test_a_kernel_that_cannot_start_is_told_in_the_elastic_gateways_words(enterp
     assert (away.status_code, "can't be reached" in away.text) == (500, True), away.text
     enterprise.kernelspec("stranger", token_file="/nonexistent/token")
     assert "token of the elastic gateway can't be read" in start(enterprise, "stranger").text
+    for text, said in (("wrong", "token is missing or wrong"), ("two\nlines", "in one line")):
+        (enterprise.root / "no-token").write_text(text)
+        enterprise.kernelspec("intruder", token_file=str(enterprise.root / "no-token"))
+        assert said in start(enterprise, "intruder").text
+    enterprise.kernelspec("elsewhere", url="ftp://gateway")
+    assert "set url in the kernelspec's process_proxy.config" in start(enterprise, "elsewhere").text
 
 
 def test_a_kernel_of_somebody_else_is_not_taken_over_by_naming_its_id(enterprise, elastic):

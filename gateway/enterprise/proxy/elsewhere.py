@@ -101,7 +101,10 @@ class Elsewhere:
         )  # fmt: skip
         try:
             answer = await AsyncHTTPClient().fetch(request)
-            return json.loads(answer.body) if answer.body else {}
+            told = json.loads(answer.body or b"{}")
+            if not isinstance(told, dict):
+                raise ValueError
+            return told
         except HTTPClientError as exc:
             if exc.code == 599:
                 waited = time.monotonic() - began
@@ -116,9 +119,12 @@ class Elsewhere:
         if not self.token_file:
             return {}
         try:
-            return {"Authorization": f"token {Path(self.token_file).read_text().strip()}"}
+            token = Path(self.token_file).read_text().strip()
         except (OSError, UnicodeDecodeError) as exc:
             raise Refused(f"The token of the elastic gateway can't be read: {exc}") from None
+        if not token.isprintable():
+            raise Refused(f"{self.token_file} must hold the token of the elastic gateway in one line, and nothing else.")
+        return {"Authorization": f"token {token}"}
 
     def _tls(self) -> ssl.SSLContext | None:
         if not self.url.startswith("https:"):

@@ -19,6 +19,7 @@ from .bridge import Bridge
 from .elsewhere import Elsewhere, Refused, elsewhere
 
 LOOK_SECONDS = 0.2  # between two looks at a kernel that is starting
+INTERRUPT_SECONDS = 2.0  # that an end waits for an interrupt before it
 DEFAULT_KERNEL = "elastic-python"
 _CHANNELS = ("shell", "iopub", "stdin", "hb", "control")
 _NOT_OURS = ("KERNEL_GATEWAY", "KERNEL_LANGUAGE", "KERNEL_ID")  # what Enterprise Gateway tells launchers of its own
@@ -69,7 +70,7 @@ class ElasticProcessProxy(BaseProcessProxyABC):
         """``False`` where 0 finds nobody, as in every process proxy."""
         if signum == 0:
             return None if self._status is None else False
-        if self._status is None:
+        if self._status is None and self.kernel_id not in self._endings:  # Enterprise Gateway interrupts what it is ending, too
             self._begin(self._interrupt()) if signum == signal.SIGINT else self._end()
         return None
 
@@ -146,12 +147,14 @@ class ElasticProcessProxy(BaseProcessProxyABC):
             ending.add_done_callback(lambda _: self._endings.pop(self.kernel_id, None))
 
     async def _end_it(self) -> None:
+        self._close()  # first, as what ends by our own wish is no news
+        if self._tasks - {asyncio.current_task()}:  # an interrupt on its way would find nobody
+            await asyncio.wait(self._tasks - {asyncio.current_task()}, timeout=INTERRUPT_SECONDS)
         try:
             await self._elsewhere().end(self.kernel_id)
         except Refused as exc:
             self.log.error("Kernel %s may still run at the elastic gateway: %s", self.kernel_id, exc)
         self._status = 0
-        self._close()
 
     def _gone(self) -> None:
         """The elastic gateway has it no more. Where we are ending it, it counts as ended once all of it has: its id is free then."""
