@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ from tests.cluster.available import NoCluster, own_cluster
 from tests.cluster.cluster import Cluster, OwnCluster
 from tests.cluster.fixtures import unavailable
 from tests.cluster.rig import PodGateway
-from tests.integration.machine import Machine
+from tests.integration.machine import Machine, until
 
 from . import manifests
 from .manifests import Controller
@@ -36,6 +37,10 @@ def installed(cluster: OwnCluster, controller: Controller) -> None:
     cluster.import_image(controller.archive())
     items = json.dumps({"apiVersion": "v1", "kind": "List", "items": controller.objects()})
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=items, timeout=180)
+    # its certificate is there at once, but a kubelet tells a pod that runs only a minute later
+    secrets = functools.partial(cluster.get, "secrets", "-n", controller.namespace)
+    until(lambda: any("tls.crt" in (each.get("data") or {}) for each in secrets()["items"]), 240)
+    cluster.kubectl("delete", "pods", "--all", "-n", controller.namespace, "--grace-period=1")
     cluster.kubectl("wait", "-n", controller.namespace, "deployments", "--all", "--for=condition=Available", "--timeout=240s", timeout=260)
 
 

@@ -1,0 +1,82 @@
+"""Bursts as JobSets and TrainJobs, run by the real controllers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.backends.kubernetes import names
+from tests.cluster.controllers.conftest import left
+from tests.cluster.rig import PodGateway
+from tests.cluster.test_bursts import distributed
+from tests.integration.machine import until
+
+pytestmark = [pytest.mark.controllers, pytest.mark.timeout(500)]
+CONTROLLERS = {"jobset": "jobset", "trainjob": "trainer"}  # and the fixture that installs it
+MEETING = """
+import os, socket, time
+place = (os.environ["MASTER_ADDR"], 29555)
+if RANK == 0:
+    with socket.create_server(("", place[1])) as server:
+        peer, _ = server.accept()
+        result = [base, WORLD_SIZE, peer.recv(100).decode()]
+else:
+    for _ in range(600):
+        try:
+            peer = socket.create_connection(place)
+            break
+        except OSError:
+            time.sleep(0.1)
+    peer.sendall(f"from rank {RANK}".encode())
+history.append(RANK)
+print("here", RANK)
+"""
+
+
+@pytest.fixture(params=CONTROLLERS)
+def kind(request: pytest.FixtureRequest) -> str:
+    request.getfixturevalue(CONTROLLERS[request.param])
+    return str(request.param)
+
+
+def test_ranks_reach_one_another_and_what_they_make_comes_home(others: PodGateway, kind: str) -> None:
+    with others.kernel("default", KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        browser.run("base = 40\nhistory = [1]\nalias = history")
+        cell = browser.begin(distributed(MEETING, f"-w 2 -e none -l {kind}"))
+        found = until(lambda: others.cluster.get(f"{kind}s", "-n", others.namespace)["items"], 120)
+        assert [each["metadata"]["labels"][names.KERNEL] for each in found] == [names.slug(kernel.id, 63)]
+        done = browser.finish(cell, 120)
+        assert (done.status, sorted(done.out.splitlines())) == ("ok", ["[0] here 0", "[1] here 1"]), (done, others.log)
+        assert browser.run("print(result, alias)").out == "[40, 2, 'from rank 1'] [1, 0]\n"
+        until(lambda: left(others) == [])
+
+
+def test_a_failure_is_raised_in_the_cell_and_the_stop_button_ends_it(others: PodGateway, kind: str) -> None:
+    with others.kernel("default") as kernel:
+        browser = kernel.open()
+        body = "import time\nprint('begun', RANK, flush=True)\nif RANK == 1:\n    raise ValueError('boom')\ntime.sleep(600)"
+        failed = browser.run(distributed(body, f"-w 2 -e none -l {kind}"), 120)
+        assert (failed.status, failed.ename, failed.evalue) == ("error", "ValueError", "boom"), (failed, others.log)
+        until(lambda: left(others) == [])
+        gone = browser.run(distributed("import os, time\nif RANK == 1: os._exit(3)\ntime.sleep(600)", f"-w 2 -e none -l {kind}"), 120)
+        assert gone.evalue.startswith("The process of rank 1 ended with exit code 3"), gone
+        until(lambda: left(others) == [])
+        cell = browser.begin(distributed("import time\nprint('begun', RANK, flush=True)\ntime.sleep(600)", f"-w 2 -e none -l {kind}"))
+        browser.wait(lambda m: m["parent"] == cell and m["type"] == "stream" and "begun 1" in json.dumps(m["content"]))
+        kernel.call("POST", "/interrupt")
+        assert browser.finish(cell).ename == "KeyboardInterrupt"
+        until(lambda: left(others) == [])
+
+
+def test_why_no_pods_come_is_told_and_with_its_kernel_all_of_it_goes(others: PodGateway, kind: str) -> None:
+    with others.kernel("default") as kernel:
+        browser = kernel.open()
+        browser.run("1")
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
+        others.cluster.apply(quota, namespace=others.namespace)
+        until(lambda: others.cluster.get("quota", "few", "-n", others.namespace).get("status", {}).get("hard"))
+        cell = browser.begin(distributed("print(RANK)", f"-w 2 -e none -l {kind}"))
+        browser.wait(lambda m: m["parent"] == cell and "exceeded quota" in json.dumps(m["content"]))
+    until(lambda: left(others) == [])
