@@ -270,3 +270,14 @@ def test_one_whose_job_is_deleted_in_the_cluster_ends_and_says_so() -> None:
         assert (here.record(which).outcome, here.record(which).message) == (burst.LOST, "Its Job was deleted in the cluster.")
 
     run(story)
+
+
+def test_a_state_that_is_too_large_to_be_kept_ends_the_burst_and_says_so() -> None:
+    async def story(here: Site, kernel: FakeSupervisor) -> None:
+        cell = "from gateway import elastic\nstate = elastic.State(large='x' * (1 << 20))\nfor _ in state.range('step', 99): state.commit()"
+        which = await here.begin(kernel, cell)
+        await here.until(lambda: here.bursts.shown(here.record(which))["state"] == "ended")
+        assert here.record(which).outcome == burst.ERROR
+        assert "can't be kept at the gateway (at most Bursts.capsule_bytes)" in here.record(which).message
+
+    run(story, capsule_bytes=1 << 18)

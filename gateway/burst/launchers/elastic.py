@@ -76,7 +76,7 @@ class Elastic:
         self._absence.forget(record)
         self._clear_results(record)
         for known in (self._known, self._made, self._changed, self._idle, self._idle_since):
-            known.pop(record.id, None)  # type: ignore[attr-defined]
+            known.pop(record.id, None)
         self._processes = {key: value for key, value in self._processes.items() if key[0] != record.id}
         self._since = {key: value for key, value in self._since.items() if key[0] != record.id}
         self._addresses = {key: value for key, value in self._addresses.items() if key[0] != record.id}

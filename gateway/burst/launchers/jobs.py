@@ -184,7 +184,7 @@ class Jobs:
             if not any(each.elastic and each.gpus and each.state == RUNNING for each in self._bursts.all() if each.id != record.id):
                 self._soon(self._elastic.rest())
         for known in (self._gathered, self._here, self._given, self._said, self._prepared):
-            known.pop(record.id, None)  # type: ignore[attr-defined]
+            known.pop(record.id, None)
         for key in [key for key in self._since if key[0] == record.id]:
             del self._since[key]
         self._cancelled.discard(record.id)

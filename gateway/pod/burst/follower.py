@@ -41,7 +41,7 @@ class Follower:
         self._selector = selectors.DefaultSelector()
         self._parts: dict[int, _Part] = {}
         self._saved: list[str] = []
-        self._cancelled = ""
+        self._cancelled = self._failed = ""
         self._leaving = self._told_leaving = False
         self._outcome: Optional[tuple[str, str]] = None
         self._began = time.monotonic()
@@ -49,6 +49,10 @@ class Follower:
     def cancel(self, message: str) -> None:
         """End all, soon. May be called in the middle of anything."""
         self._cancelled = self._cancelled or message
+
+    def fail(self, message: str) -> None:
+        """End the whole burst with an error. May be called in the middle of anything."""
+        self._failed = self._failed or message
 
     def leave(self) -> None:
         """The cluster ends this pod: its rank is to leave at a commit, if there is time. May be called in the middle of anything."""
@@ -82,6 +86,8 @@ class Follower:
             self._obey(self.orders)
 
     def _told_to_end(self, now: float) -> Optional[tuple[str, str]]:
+        if self._failed:
+            return burst.ERROR, self._failed
         if self._cancelled:
             return burst.CANCELLED, self._cancelled
         if self._plan.timeout is not None and now - self._began > self._plan.timeout:

@@ -87,10 +87,18 @@ class Herald(threading.Thread):
                 kind, rank = event["t"], event.get("rank", self._rank)
                 self.failed = self.failed or kind == burst.FAILED
                 if kind == burst.SAVED:
-                    self._bring(str(event["file"]))
+                    self._bring_state(str(event["file"]))
                 else:
                     folder = burst.FAILURES if kind == burst.FAILED else burst.RESULTS
                     self._bring(f"{folder}/{rank}.sizes", f"{folder}/{rank}")
+
+    def _bring_state(self, name: str) -> None:
+        """Workers that left for others would have to go on from an earlier one, without anybody knowing: that ends the burst."""
+        try:
+            self._bring(name)
+        except ElasticError as exc:
+            assert isinstance(self._agent, Follower)
+            self._agent.fail(f"What was saved can't be kept at the gateway (at most Bursts.capsule_bytes): {exc}")
 
     def _fetch_states(self, orders: dict[str, Any]) -> None:
         """What its groups go on from, before they are told to."""
@@ -132,15 +140,14 @@ def main(argv: list[str]) -> int:
     except (ElasticError, OSError) as exc:
         print(f"What this rank needs can't be had from the gateway: {exc}", file=sys.stderr)
         return 1
-    agent: Agent | Follower
-    if number is None:
-        agent = fixed = Agent(folder, plan, umask)
-        end = lambda: fixed.cancel("The cluster has ended its pod.")  # noqa: E731
-    else:
-        agent = follower = Follower(folder, plan, umask)
-        end = follower.leave
+    agent: Agent | Follower = Agent(folder, plan, umask) if number is None else Follower(folder, plan, umask)
+
+    def end(*_: Any) -> None:
+        told.append("")
+        agent.leave() if isinstance(agent, Follower) else agent.cancel("The cluster has ended its pod.")
+
     for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, lambda *_: told.append("") or end())
+        signal.signal(signum, end)
     herald = Herald(far, folder, rank if number is None else number, agent)
     herald.start()
     agent.run()
