@@ -194,6 +194,7 @@ def test_idle_gpus_are_taken_and_given_back_to_a_kernel_that_waits(with_gpus: Po
         done = browser.finish(cell, 200)
         assert done.status == "ok", (done, with_gpus.log[-3000:])
         assert sizes(browser, 400)[:3] == [2, 3, 2]
+        assert 1 not in sizes(browser, 400), "it gave no more than was waited for"
         assert "back for" in said(browser, cell)
         until(lambda: with_gpus.call("GET", "/api/gpu").json()["elsewhere"] == [])
 

@@ -144,17 +144,18 @@ def test_idle_gpus_are_taken_and_given_back_to_whoever_waits_on_their_node() -> 
         here.world.broker.guests.waiting = lambda patience: waiting  # type: ignore[method-assign]
         which = await here.begin(kernel, here.counting(), gpus=1)
         await here.works(which, 1)
-        here.cluster.idle = 1
-        await here.works(which, 2)
-        assert here.world.broker.snapshot()["elsewhere"] == [{"holder": which, "user": "ada", "gpus": 2}]
+        here.cluster.idle = 2
+        await here.works(which, 3)
+        assert here.world.broker.snapshot()["elsewhere"] == [{"holder": which, "user": "ada", "gpus": 3}]
         here.cluster.idle = 0
 
         class Waiter:
             node, count, label, resource = "node", 1, "bob's", "example.com/gpu"
 
         waiting.append(Waiter)
-        await here.works(which, 1)
-        assert await here.end(which) == [1, 2, 1]
+        await here.works(which, 2)
+        await here.until(lambda: here.printed(which).count(" of 2\n") > 60)  # its GPU takes a while to come
+        assert await here.end(which) == [1, 3, 2]
         assert "1 GPU back for bob's" in here.told(which)
         assert here.world.broker.snapshot()["elsewhere"] == []
 

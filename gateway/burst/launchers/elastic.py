@@ -36,6 +36,7 @@ JOB = "job.json"  # file in a burst's folder: its manifests
 PLAN_SECONDS = 20.0  # for a new pod to be seen
 LOOK = 0.1  # seconds between two looks meanwhile
 WAITED = 2.0  # seconds that somebody waits before an elastic burst gives back: idle kernels do so sooner
+GIVEN_SECONDS = 20.0  # in which whoever waits gets what was given back: the pod ends, and a slot is bound
 PENDING_SECONDS = 30.0  # for a worker more to find its GPU
 PORTS = 1000  # groups of one burst have ports of their own, one after the other
 LOOK_ROUND = 5.0  # seconds between two looks for idle GPUs
@@ -59,6 +60,7 @@ class Elastic:
         self._made: dict[str, set[int]] = {}  # workers more whose Jobs have been made by this gateway, or found
         self._since: dict[tuple[str, int], float] = {}  # since when one has no node
         self._changed: dict[str, float] = {}
+        self._given: dict[str, tuple[float, int]] = {}  # when GPUs were given back, and how many
         self._idle: dict[str, tuple[float, int]] = {}  # when it was looked for, and how many workers would find GPUs
         self._idle_since: dict[str, float | None] = {}
 
@@ -75,7 +77,7 @@ class Elastic:
     def ended(self, record: Record) -> None:
         self._absence.forget(record)
         self._clear_results(record)
-        for known in (self._known, self._made, self._changed, self._idle, self._idle_since):
+        for known in (self._known, self._made, self._changed, self._given, self._idle, self._idle_since):
             known.pop(record.id, None)
         self._processes = {key: value for key, value in self._processes.items() if key[0] != record.id}
         self._since = {key: value for key, value in self._since.items() if key[0] != record.id}
@@ -246,6 +248,8 @@ class Elastic:
             for flex in first[: workers - goal]:
                 record.flex.remove(flex)
                 record.going.append(flex)
+            if missed:
+                self._given[record.id] = now, (workers - goal) * record.gpus
         self._tell(record, f"{workers} → {goal} workers: {why}")
         self._bursts.folder_of(record).save(record)
         self.turn(record)
@@ -258,7 +262,9 @@ class Elastic:
         nodes = {member.node for member in members.values() if member.flex in record.flex}
         ours = ("", self._workers.resource(self._kept(record)["flex"]))
         helped = [each for each in waiting if each.node in nodes and each.resource in ours]
-        return sum(each.count for each in helped), ", ".join(each.label for each in helped), {each.node for each in helped}
+        at, given = self._given.get(record.id, (0.0, 0))
+        given = given if time.monotonic() - at < GIVEN_SECONDS else 0
+        return max(0, sum(each.count for each in helped) - given), ", ".join(each.label for each in helped), {each.node for each in helped}
 
     async def _room(self, record: Record, now: float) -> int:
         """For how many workers more there are idle GPUs; kernels that wait come first."""
