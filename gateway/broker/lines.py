@@ -86,6 +86,9 @@ class Lines:
         reading = self.readings.get(link.kernel_id)
         if reading is None or self.links.get(link.kernel_id) is not link:
             return
+        if state.lease.order[0] > self.generation:  # it needn't refuse us first: what it does now is that one's, and its slot
+            self._obeys_another(link)
+            return
         now = self._clock()
         if link.dials != self.dials[link.kernel_id]:
             self.dials[link.kernel_id] = link.dials
@@ -123,8 +126,10 @@ class Lines:
                 self.remove(link.kernel_id)
 
     def _refused(self, link: KernelLink, said: dict[str, Any]) -> None:
-        if said["reason"] != StaleOrderError.reason or self.links.get(link.kernel_id) is not link:
-            return
+        if said["reason"] == StaleOrderError.reason and self.links.get(link.kernel_id) is link:
+            self._obeys_another(link)
+
+    def _obeys_another(self, link: KernelLink) -> None:
         if self.readings.pop(link.kernel_id, None) is not None:
             log.warning("kernel %s obeys a newer broker now", link.kernel_id)
             self._tell([events.KernelGone(link.kernel_id)])

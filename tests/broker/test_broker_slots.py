@@ -180,6 +180,20 @@ def test_on_a_cluster_a_node_without_gpus_is_an_error_for_who_needs_one() -> Non
     run(story)
 
 
+def test_what_a_kernel_does_for_a_newer_broker_is_none_of_ours_though_it_has_refused_nothing() -> None:
+    @slots
+    async def story(world: World) -> None:
+        kernel = await world.kernel()
+        kernel.want()
+        await world.phase(kernel, Phase.HOLDING)
+        newer = [world.broker.generation + 1, 1]
+        kernel.tell(phase=Phase.PARKED, gpus=[], order=newer, answer="done")  # as that one has told it to
+        await world.until(lambda: world.broker.book.kernels.get("k1") is None)
+        assert world.backend.slots == {("GPU-0",): "k1"}, "that one hands it over"
+
+    run(story)
+
+
 def test_the_slot_of_a_kernel_that_obeys_a_newer_broker_is_left_alone() -> None:
     @slots
     async def story(world: World) -> None:

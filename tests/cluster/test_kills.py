@@ -84,9 +84,10 @@ KILLS = [
     *((three_have_two_homes, (after,)) for after in range(14, 20)),
     *((a_node_is_drained, (after,)) for after in (7, 8)),
     # and the gateway that finds what is left is killed as well
-    *((two_share, (3, then)) for then in (1, 3)),  # there was a Secret without a pod
-    (two_share, (4, 1)),  # a pod whose Secret wouldn't go with it
-    (one_is_warm, (6, 1)),  # a claim that isn't shown yet
+    *((two_share, (3, then)) for then in (1, 2, 3, 4)),  # there was a Secret without a pod
+    *((two_share, (4, then)) for then in (1, 2)),  # a pod whose Secret wouldn't go with it
+    *((one_is_warm, (6, then)) for then in (1, 2)),  # a claim that isn't shown yet
+    (two_share, (12, 1)),  # slots have come and gone
 ]
 
 
