@@ -193,7 +193,7 @@ class Bursts:
         if record.state != NEW:
             raise BadRequest(f"The burst {record.name} was started already.")
         checked_request(self.folder_of(record).request())
-        if not (record.gpus or record.role_gpus) or not self._launcher.leases:
+        if not record.least_gpus or not self._launcher.leases:
             self._launch(record)
             return
         self._become(record, WAITING)
@@ -213,7 +213,7 @@ class Bursts:
         return Guest(
             id=record.id,
             user=record.user,
-            count=record.gpus * record.least + record.role_gpus,
+            count=record.least_gpus,
             display=record.name,
             granted=lambda gpus: self._granted(record, gpus),
             denied=lambda why: self.over(record, burst.ERROR, f"{why} Or ask for fewer: -g 0 gives workers none."),
@@ -260,7 +260,7 @@ class Bursts:
 
     def _waits(self, record: Record, place: Place) -> None:
         """Tell the cell that asked; and what its own kernel has and doesn't use is lent to it."""
-        count = record.gpus * record.least + record.role_gpus
+        count = record.least_gpus
         held = f"; held by {', '.join(place.holders)}" if place.holders else ""
         text = f"waits for {count} GPU{'s' * (count != 1)}, place {place.position} of {place.of}{held}"
         self.folder_of(record).note({"t": burst.WAITS, "at": time.time(), "text": text})

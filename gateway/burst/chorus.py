@@ -25,7 +25,7 @@ class Chorus(Gathered):
     @classmethod
     def of(cls, folder: Folder, restartable: bool) -> Chorus:
         """As an earlier gateway has left it."""
-        found = cls(folder, 0, course=Course(restartable))
+        found = cls(folder, 0, 0, course=Course(restartable))
         for line in folder.lines():
             event = json.loads(line)
             inner = event.get("event", event)

@@ -22,20 +22,21 @@ KEPT = frozenset({burst.OUT, burst.SHOW, burst.STEP, burst.NOTE, burst.WAITS})
 
 @dataclass
 class Gathered:
-    """``world``: how many pods there are. ``failed``: by rank, the words of those whose cell has failed; ``ended``: by pod, what its agent
-    has said last."""
+    """``world``: how many pods there are; ``cells``: in how many of them the cell runs. ``failed``: by rank, the words of those whose cell
+    has failed; ``ended``: by pod, what its agent has said last."""
 
     folder: Folder
     world: int
+    cells: int
     upto: dict[int, int] = field(default_factory=dict)
     running: set[int] = field(default_factory=set)
     failed: dict[int, dict[str, Any]] = field(default_factory=dict)
     ended: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def again(cls, folder: Folder, world: int) -> Gathered:
+    def again(cls, folder: Folder, world: int, cells: int) -> Gathered:
         """As an earlier gateway has left it."""
-        found = cls(folder, world)
+        found = cls(folder, world, cells)
         for line in folder.lines():
             event = json.loads(line)
             if FROM in event:
@@ -63,7 +64,7 @@ class Gathered:
 
     def begins(self) -> str:
         """How many cells have begun, for people."""
-        return f"{len(self.running)}/{self.world}"
+        return f"{len(self.running)}/{self.cells}"
 
     # inside
 
@@ -71,7 +72,7 @@ class Gathered:
         kind = event["t"]
         if kind == burst.STATE:
             self.running.add(pod)
-            return [{"t": burst.STATE, "at": time.time(), "running": len(self.running), "of": self.world, FROM: pod, UPTO: upto}]
+            return [{"t": burst.STATE, "at": time.time(), "running": len(self.running), "of": self.cells, FROM: pod, UPTO: upto}]
         if kind == burst.FAILED:
             self.failed.setdefault(int(event.get("rank", pod)), event)
         elif kind == burst.END:

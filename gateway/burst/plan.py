@@ -26,18 +26,20 @@ def make_plan(record: Record, request: dict[str, Any], folder: Path, journal_byt
     )  # fmt: skip
 
 
-def make_rank_plan(record: Record, request: dict[str, Any], process: Process, journal_bytes: int) -> Plan:
-    """For the agent of one rank in a pod of its own: whose end ends it is looked at elsewhere."""
-    size = Size(number=1, workers=record.workers, processes=[vars(process)])
+def make_rank_plan(
+    record: Record, request: dict[str, Any], processes: list[Process], journal_bytes: int, files: dict[str, str] | None = None
+) -> Plan:
+    """For the agent of one pod: whose end ends it is looked at elsewhere."""
+    size = Size(number=1, workers=record.workers, processes=[vars(each) for each in processes])
     return Plan(
         size=size.to_json(), env=_environment(request), cwd=request["cwd"], journal_bytes=journal_bytes, timeout=record.timeout,
-        sees_all=bool(record.gpus),
+        sees_all=bool(record.gpus), files=files or {},
     )  # fmt: skip
 
 
 def make_pod_plan(record: Record, request: dict[str, Any], journal_bytes: int) -> Plan:
     """For the agent of a pod that is told one by one which groups it is in."""
-    return make_rank_plan(record, request, Process(argv=[], ranks=0), journal_bytes)
+    return make_rank_plan(record, request, [Process(argv=[], ranks=0)], journal_bytes)
 
 
 def make_size(record: Record, request: dict[str, Any], folder: Path, why: str = "") -> Size:

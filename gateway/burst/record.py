@@ -72,6 +72,11 @@ class Record:
         return sum(int(role["count"]) * int(role.get("gpus", 0)) for role in self.roles)
 
     @property
+    def least_gpus(self) -> int:
+        """Of all, with as many workers as it has at least."""
+        return self.gpus * self.least + self.role_gpus
+
+    @property
     def leased(self) -> list[str]:
         """UUIDs of the GPUs for as many workers as it is to have, then of other roles'."""
         return [uuid for gpus in self.leases.values() for uuid in gpus][: self.workers * self.gpus + self.role_gpus]

@@ -7,6 +7,7 @@ that somebody else is gone comes behind all that says more.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from ..protocol import burst
@@ -15,11 +16,14 @@ from .gathering import Gathered
 _PEER_GONE = re.compile(r"Connection (closed|reset|refused)|Dist(Network|Backend|Store)Error|BrokenPipe|ConnectionError", re.IGNORECASE)
 
 
-def verdict(of: Gathered) -> tuple[str, str, dict[str, Any] | None]:
-    """``(outcome, message, the event of the rank whose cell failed first)``."""
+def verdict(of: Gathered, leads: Collection[int] = ()) -> tuple[str, str, dict[str, Any] | None]:
+    """``(outcome, message, the event of the rank whose cell failed first)``. ``leads``: pods whose end is that of all: once they have ended
+    well, what others fail of is no more than that."""
+    if leads and all(of.ended.get(pod, {}).get("outcome") == burst.OK for pod in leads):
+        return burst.OK, "", None
     if of.failed:
         rank, event = min(of.failed.items(), key=lambda item: (follows(item[1]), float(item[1].get("at") or 0), item[0]))
-        return burst.ERROR, f"Rank {rank} failed: {event.get('name')}", event
+        return burst.ERROR, f"{str(event.get('as') or f'rank {rank}').capitalize()} failed: {event.get('name')}", event
     bad = {pod: end for pod, end in of.ended.items() if end["outcome"] != burst.OK}
     if not bad:
         return burst.OK, "", None

@@ -43,11 +43,11 @@ class Distributed:
 
         ``-w N``           how many workers (2); ``-w 2:8``: as many as there are idle GPUs for, from one ``state.commit()`` to the next
                            (`from gateway import elastic`; `elastic.State?` explains it)
-        ``-e ENGINE``      torch (torchrun; the default where torch is installed), none (plain processes); on one machine also
-                           mpi (mpirun), dask (the cell says `Client()`), ray (`ray.init()`) and tf-ps (TensorFlow's parameter
-                           servers; the cell is the chief and says `TFConfigClusterResolver()`)
+        ``-e ENGINE``      torch (torchrun; the default where torch is installed), none (plain processes), mpi (mpirun), dask (the
+                           cell says `Client()`), ray (`ray.init()`), tf-ps (TensorFlow's parameter servers; the cell is the
+                           chief and says `TFConfigClusterResolver()`)
         ``--ps N``         with -e tf-ps: how many parameter servers (1)
-        ``--role NAME=N``  on one machine: N processes more that run the cell too, with ROLE 'NAME' where workers have 'worker', and
+        ``--role NAME=N``  N processes or pods more that run the cell too, with ROLE 'NAME' where workers have 'worker', and
                            RANK and WORLD_SIZE of their own; ADDRESSES[ROLE][RANK] is a host and port for each. They are
                            interrupted once the workers are through. `NAME=N,gpus=1` leases each a GPU
         ``-g N``           GPUs for each worker, leased all at once; 1 if the cell uses them and there are as many, else 0

@@ -128,6 +128,7 @@ class Plan(_Json):
     restartable: bool = False  # without a commit it may begin anew
     lock_dir: str | None = None  # where its GPUs are locked while it is on them; None: nobody else could be
     sees_all: bool = False  # the workers may use whatever GPU is to be seen, as a pod has none but its own
+    files: dict[str, str] = field(default_factory=dict)  # for the burst's folder, by name: this user's alone
     who: str = ""  # what others who find them locked are told
 
 

@@ -102,6 +102,9 @@ class PodProcesses:
     def job(self, profile: Profile, wanted: Wanted) -> dict[str, Any]:
         return {"completions": wanted.workers}
 
+    def roles(self, profile: Profile, wanted: Wanted, others: Any) -> dict[str, Any]:
+        return {role.name: {"completions": role.count, "first": first} for role, first in others}
+
     def base(self, job: Any) -> Any:
         return job
 
@@ -111,10 +114,13 @@ class PodProcesses:
     def checked_shape(self, shape: str, to_run: bool) -> str:
         return shape
 
-    async def make(self, job: Any, wanted: Wanted, access: Any) -> str:
+    async def make(self, job: Any, wanted: Wanted, access: Any, roles: Any) -> str:
         self._spec, self._base = self.folder / "spec.json", job["completions"]
         burst.write_json(self._spec, access)
         self._tend()
+        for each in roles.values():
+            for index in range(each["completions"]):
+                self._start(flex=0, index=index, first=each["first"])
         return "uid"
 
     async def end(self, burst_id: str, which: int | str = "") -> None:
@@ -172,18 +178,19 @@ class PodProcesses:
             if not any(pod.runs for pod in self.pods_.values() if not pod.flex and pod.index == index):
                 self._start(flex=0, index=index)
 
-    def _start(self, flex: int, index: int) -> None:
+    def _start(self, flex: int, index: int, first: int = 0) -> None:
         self._made += 1
         name = f"pod-{self._made}"
         env = {
             "PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "JOB_COMPLETION_INDEX": str(index), burst.POD_VARIABLE: name,
+            burst.FIRST_VARIABLE: str(first),
         }  # fmt: skip
         with open(self.folder / f"{name}.log", "wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "gateway.pod.burst.in_pod", str(self._folder(name)), "--spec", str(self._spec)],
                 env=env, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        self.pods_[name] = Pod(name, flex, index, process)
+        self.pods_[name] = Pod(name, flex, first + index, process)
 
     def _folder(self, name: str) -> Path:
         folder = self.folder / name

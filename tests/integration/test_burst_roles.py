@@ -105,6 +105,20 @@ def test_a_simulator_that_is_killed_is_named(browser):
     assert cell.status == "error" and "simulator 1" in cell.evalue.lower() and "killed" in cell.evalue, cell
 
 
+def test_a_simulator_that_fails_because_the_workers_are_through_and_gone_is_no_failure(browser):
+    cell = browser.run(
+        "%%distributed -w 1 -e none --role simulator=1\nimport time\nfrom multiprocessing.connection import Client, Listener\n"
+        "def place(address):\n    host, _, port = address.rpartition(':')\n    return host, int(port)\n"
+        "if ROLE == 'simulator':\n    with Listener(place(ADDRESSES[ROLE][0])) as door, door.accept() as learner:\n"
+        "        while True:\n            learner.send(2 * learner.recv())\n"
+        "else:\n    while True:\n        try:\n            line = Client(place(ADDRESSES['simulator'][0]))\n            break\n"
+        "        except ConnectionRefusedError:\n            time.sleep(0.05)\n"
+        "    line.send(21)\n    answer = line.recv()\n    line.close()"
+    )
+    assert cell.status == "ok", cell
+    assert browser.run("print(answer)").out == "42\n"
+
+
 def test_what_simulators_were_doing_ends_like_any_interrupted_cell(browser, tmp_path):
     cell = browser.run(
         "%%distributed -w 1 -e none --role simulator=1\nimport pathlib, time\n"

@@ -1,46 +1,192 @@
-"""Which process a rank in a pod of its own is, by engine. Pure.
+"""Which processes a pod of a burst runs, by engine. Pure.
 
-Ranks meet at the address of rank 0's pod, which is known before any of them begins: a name would be unknown to the cluster's DNS for the
-first seconds of a pod.
+A pod has one member of the burst. They meet at addresses of pods, which are known before any of them begins: names would be unknown to the
+cluster's DNS for the first seconds of a pod.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
 
+from ...protocol import burst
 from ...protocol.burst import Process
 from ...protocol.errors import BadRequest
+from ...protocol.roles import WORKER, Role, members
+from ..layout import layout
 from ..record import Record
+from . import tf_ps
+from .keys import CERTIFICATE, KEY, RAY_TOKEN
+from .roles import told
 from .spmd import python
 
-PORT = 29400  # at rank 0's address; each pod has all of its ports for itself
+# Each pod has all of its ports for itself.
+PORT = 29400  # where ranks meet
+MEMBER_PORT = 29500  # a member's own, for what its role speaks
+TF_PORT = 2222
+DASK_PORT = 8786
+MPI_PORT = 29600
+RAY_PORT = 6379
+MPI_AGENT, MPI_HOSTS, HYDRA_HOSTS = "mpi-agent", "mpi-hosts", "hydra-hosts"  # files in each pod's folder
 _WORKER = ["-m", "gateway.pod.burst.worker"]
 
 
+class Shape(NamedTuple):
+    """``pods``: how many there are; ``leads``: numbers of those whose end is the burst's; ``cells``: how many run the cell."""
+
+    pods: int
+    leads: frozenset[int]
+    cells: int
+
+
+@dataclass(frozen=True)
+class Here:
+    """One pod: its number and, by number, the addresses of all."""
+
+    record: Record
+    request: dict[str, Any]
+    number: int
+    addresses: Sequence[str]
+    port: int = PORT  # where ranks meet
+
+    def python(self, *argv: str) -> list[str]:
+        return [*python(self.request), *argv]
+
+    def rank(self, rank: int, world: int, **env: str) -> Process:
+        """One that runs the cell."""
+        place = {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": "0"}
+        return Process(argv=self.python(*_WORKER), env={**place, **env}, name=f"rank {rank}")
+
+
+def shape(record: Record) -> Shape:
+    """Raises ``BadRequest`` where the engine has no pods."""
+    if record.engine not in IN_PODS:
+        raise BadRequest(
+            f"The engine {record.engine} runs on one machine; in pods, as here, there are {', '.join(IN_PODS)}: -e torch, say."
+        )
+    if record.elastic and record.engine not in COME_AND_GO:
+        raise BadRequest(f"Workers of -e {record.engine} keep their number in pods: -w {record.least}, say.")
+    if record.engine in ONE_CELL:
+        if record.roles:
+            raise BadRequest(f"In pods -e {record.engine} has no roles beside its workers in this version.")
+        return Shape(record.workers, frozenset({0}), 1)
+    found = members(layout(record))
+    return Shape(len(found), frozenset(each.number for each in found if each.role.leads), sum(each.role.runs_cell for each in found))
+
+
+def jobs(record: Record) -> tuple[Role, list[tuple[Role, int]]]:
+    """The pods that are alike and come first, then those of each other role with the number of its first. Raises ``BadRequest``."""
+    shape(record)
+    if record.engine in ONE_CELL:
+        return Role(WORKER, record.workers, record.gpus), []
+    first, *others = layout(record)
+    numbers = accumulate((role.count for role in others), initial=first.count)
+    return first, list(zip(others, numbers, strict=False))
+
+
+def processes(record: Record, request: dict[str, Any], number: int, addresses: Sequence[str]) -> list[Process]:
+    """Of one pod. ``addresses``: of all, by number. ``{folder}`` in argv and env stands for the burst's folder there."""
+    here = Here(record, request, number, addresses)
+    if record.engine in ONE_CELL:
+        return IN_PODS[record.engine](here)
+    found = members(layout(record))
+    member, first = found[number], found[0].role
+    if member.role is first or not member.role.runs_cell:
+        made = IN_PODS[record.engine](here)
+    else:
+        meeting = {"MASTER_ADDR": addresses[number - member.rank], "MASTER_PORT": str(PORT)}
+        made = [here.rank(member.rank, member.role.count, **meeting, **{burst.FIRST_VARIABLE: str(number - member.rank)})]
+        made[0].name = f"{member.role.name} {member.rank}"
+    told(made, found, [f"{address}:{MEMBER_PORT}" for address in addresses], member)
+    return made
+
+
 def process(record: Record, request: dict[str, Any], rank: int, addresses: Sequence[str], port: int = PORT) -> Process:
-    """``addresses``: of all ranks' pods. ``port``: where they meet. Raises ``BadRequest`` where the engine has no ranks in pods."""
-    return IN_PODS[checked(record.engine)](record, request, rank, addresses, port)
+    """Of a rank of a burst whose workers come and go."""
+    return IN_PODS[record.engine](Here(record, request, rank, addresses, port))[0]
 
 
-def checked(engine: str) -> str:
-    """Raises ``BadRequest``."""
-    if engine not in IN_PODS:
-        raise BadRequest(f"The engine {engine} runs on one machine; in pods, as here, there are {', '.join(IN_PODS)}: -e torch, say.")
-    return engine
+def files(record: Record, addresses: Sequence[str], request: dict[str, Any]) -> dict[str, str]:
+    """What a pod's folder has to have beside keys: name and text."""
+    if record.engine != "mpi":
+        return {}
+    agent = shlex.join([*python(request), "-m", "gateway.pod.burst.mpi_door", "call"])
+    return {
+        MPI_HOSTS: "".join(f"{address} slots=1\n" for address in addresses),
+        HYDRA_HOSTS: "".join(f"{address}\n" for address in addresses),
+        MPI_AGENT: f'#!/bin/sh\nhere=$(dirname "$0")\nexec {agent} "$here" {MPI_PORT} "$@"\n',
+    }
 
 
-def _none(record: Record, request: dict[str, Any], rank: int, addresses: Sequence[str], port: int) -> Process:
-    place = {"RANK": str(rank), "WORLD_SIZE": str(record.workers), "LOCAL_RANK": "0"}
-    meeting = {"MASTER_ADDR": addresses[0], "MASTER_PORT": str(port)}
-    return Process(argv=[*python(request), *_WORKER], env={**place, **meeting}, name=f"rank {rank}")
+def _none(here: Here) -> list[Process]:
+    return [here.rank(here.number, here.record.workers, MASTER_ADDR=here.addresses[0], MASTER_PORT=str(here.port))]
 
 
-def _torch(record: Record, request: dict[str, Any], rank: int, addresses: Sequence[str], port: int) -> Process:
-    launcher = ["torch.distributed.run", f"--nnodes={record.workers}", f"--node-rank={rank}", "--nproc-per-node=1", "--max-restarts=0",
-                f"--master-addr={addresses[0]}", f"--master-port={port}", f"--rdzv-id={record.id}"]  # fmt: skip
-    argv = [*python(request), "-m", *launcher, "--no-python", *python(request), *_WORKER]
-    return Process(argv=argv, env={"TORCH_ELASTIC_WORKER_IDENTICAL": "1"}, name=f"torchrun of rank {rank}")
+def _torch(here: Here) -> list[Process]:
+    launcher = [
+        "torch.distributed.run", f"--nnodes={here.record.workers}", f"--node-rank={here.number}", "--nproc-per-node=1", "--max-restarts=0",
+        f"--master-addr={here.addresses[0]}", f"--master-port={here.port}", f"--rdzv-id={here.record.id}",
+    ]  # fmt: skip
+    argv = here.python("-m", *launcher, "--no-python", *here.python(*_WORKER))
+    return [Process(argv=argv, env={"TORCH_ELASTIC_WORKER_IDENTICAL": "1"}, name=f"torchrun of rank {here.number}")]
 
 
-IN_PODS: dict[str, Callable[[Record, dict[str, Any], int, Sequence[str], int], Process]] = {"none": _none, "torch": _torch}
+def _tf_ps(here: Here) -> list[Process]:
+    found = tf_ps.cluster(here.record)
+    addresses = {each.number: f"{here.addresses[each.number]}:{TF_PORT}" for each in found}
+    return [tf_ps.process(here.request, found, addresses, found[here.number])]
+
+
+def _dask(here: Here) -> list[Process]:
+    """A worker each; rank 0's pod has the scheduler and the cell, too."""
+    scheduler, tls = f"tls://{here.addresses[0]}:{DASK_PORT}", "DASK_DISTRIBUTED__COMM__TLS__"
+    keys = {f"{tls}{who}__{what}": f"{{folder}}/{file}" for who in ("CLIENT", "SCHEDULER", "WORKER")
+            for what, file in (("CERT", CERTIFICATE), ("KEY", KEY))}  # fmt: skip
+    env = {"DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True", f"{tls}CA_FILE": f"{{folder}}/{CERTIFICATE}", **keys}
+    member = here.python("-m", "gateway.pod.burst.dask_member")
+    made = [Process(argv=[*member, "worker", scheduler], env=env, name=f"Dask worker {here.number}", ranks=0)]
+    if here.number == 0:
+        start = [*member, "scheduler", str(DASK_PORT), str(here.record.workers), f"{{folder}}/{DASK_READY}"]
+        cell = here.rank(0, 1, DASK_SCHEDULER_ADDRESS=scheduler, **env)
+        cell.after = DASK_READY
+        made += [Process(argv=start, env=env, name="the Dask scheduler", ranks=0), cell]
+    return made
+
+
+def _ray(here: Here) -> list[Process]:
+    """A node each, with a CPU and the pod's GPUs; rank 0's pod has the head and the cell, too."""
+    ip, first = here.addresses[here.number], f"{here.addresses[0]}:{RAY_PORT}"
+    env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": f"{{folder}}/{RAY_TOKEN}", "RAY_ADDRESS": first}
+    node, size = here.python("-m", "gateway.pod.burst.ray_cluster", "{folder}"), ["1", str(here.record.gpus)]
+    if here.number:
+        return [Process(argv=[*node, "worker", ip, first, *size], env=env, name=f"Ray node {here.number}", ranks=0)]
+    head = ["head", ip, str(RAY_PORT), *size, str(RAY_PORT + 1), str(here.record.workers), RAY_READY]
+    cell = here.rank(0, 1, **env)
+    cell.after = RAY_READY
+    return [Process(argv=[*node, *head], env=env, name="the Ray head", ranks=0), cell]
+
+
+def _mpi(here: Here) -> list[Process]:
+    """mpirun in rank 0's pod starts the others' ranks through a door in each, in place of ssh."""
+    agent, hosts = f"{{folder}}/{MPI_AGENT}", f"{{folder}}/{MPI_HOSTS}"
+    door = here.python("-m", "gateway.pod.burst.mpi_door")
+    if here.number:
+        return [Process(argv=[*door, "serve", "{folder}", str(MPI_PORT)], name=f"the door of rank {here.number}")]
+    env = {
+        "PRTE_MCA_plm_ssh_agent": agent, "PRTE_MCA_prte_default_hostfile": hosts,  # Open MPI 5
+        "OMPI_MCA_plm_rsh_agent": agent, "OMPI_MCA_orte_default_hostfile": hosts,  # Open MPI 4
+        "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": agent, "HYDRA_HOST_FILE": f"{{folder}}/{HYDRA_HOSTS}",  # MPICH
+    }  # fmt: skip
+    argv = [*door, "run", "-np", str(here.record.workers), *here.python(*_WORKER)]
+    return [Process(argv=argv, env=env, name="mpirun")]
+
+
+DASK_READY, RAY_READY = "dask.ready", "ray.ready"  # files: all workers are there
+IN_PODS: dict[str, Callable[[Here], list[Process]]] = {
+    "none": _none, "torch": _torch, "mpi": _mpi, "dask": _dask, "ray": _ray, "tf-ps": _tf_ps,
+}  # fmt: skip
+COME_AND_GO = ("none", "torch")  # whose workers may
+ONE_CELL = ("dask", "ray")  # a worker of the engine's own in each pod, and the cell in the first of them

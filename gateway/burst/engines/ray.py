@@ -22,8 +22,8 @@ def processes(record: Record, request: dict[str, Any], folder: Path) -> list[Pro
         "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "ray.token"),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # so it listens on 127.0.0.1, as it does there
     }  # fmt: skip
-    size = [str(port), str(client_port), str(record.workers), str(record.workers * record.gpus)]
-    cluster = [*python(request), "-m", "gateway.pod.burst.ray_cluster", str(folder), READY, *size]
+    head = ["head", "127.0.0.1", str(port), str(record.workers), str(record.workers * record.gpus), str(client_port), "1", READY]
+    cluster = [*python(request), "-m", "gateway.pod.burst.ray_cluster", str(folder), *head]
     rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "RAY_ADDRESS": f"127.0.0.1:{port}", **shared}
     return [
         Process(argv=cluster, env=shared, name="the Ray cluster", ranks=0),

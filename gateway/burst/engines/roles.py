@@ -7,40 +7,52 @@ Each member has an address of its own, which all others are told. It must never 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...protocol import burst
 from ...protocol.burst import Process
-from ...protocol.roles import members
+from ...protocol.roles import Member, members
 from ..layout import layout, shares
 from ..record import Record
 from .spmd import free_ports, python
 
 
 def with_roles(record: Record, request: dict[str, Any], made: list[Process]) -> list[Process]:
-    """``made``: the engine's processes."""
-    found = [member for member in members(layout(record)) if member.role.runs_cell]
+    """On one machine. ``made``: the engine's processes."""
+    found = members(layout(record))
     first = found[0].role
-    if all(member.role is first for member in found):
+    named = [member for member in found if member.role.runs_cell and member.role is not first]
+    if not named:
         return made
-    ports = iter(free_ports(len(found) + len(record.roles)))
-    addresses: dict[str, list[str]] = {}
-    for member in found:
-        addresses.setdefault(member.role.name, []).append(f"127.0.0.1:{next(ports)}")
-    meeting = {name: str(next(ports)) for name in addresses if name != first.name}
+    ports = free_ports(len(found) + len(record.roles))
+    addresses = [f"127.0.0.1:{port}" for port in ports[: len(found)]]
+    meeting = dict(zip(dict.fromkeys(member.role.name for member in named), map(str, ports[len(found) :]), strict=False))
     gpus, workers = shares(record), record.leased[: record.workers * record.gpus]
     for process in made:
-        process.env |= {burst.ROLE_VARIABLE: first.name, burst.ADDRESSES_VARIABLE: json.dumps(addresses)} if process.ranks else {}
         process.gpus = workers if process.gpus is None else process.gpus
-    for member in found:
+    told(made, found, addresses, found[0])
+    for member in named:
         role = member.role
-        if role is first:
-            continue
         env = {
             "RANK": str(member.rank), "WORLD_SIZE": str(role.count), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": meeting[role.name], burst.FIRST_VARIABLE: str(member.number - member.rank), burst.ROLE_VARIABLE: role.name,
-            burst.ADDRESSES_VARIABLE: json.dumps(addresses),
+            "MASTER_PORT": meeting[role.name], burst.FIRST_VARIABLE: str(member.number - member.rank),
         }  # fmt: skip
         argv, name = [*python(request), "-m", "gateway.pod.burst.worker"], f"{role.name} {member.rank}"
-        made.append(Process(argv=argv, env=env, name=name, gpus=gpus[member.number], number=member.number, follows=True))
+        process = Process(argv=argv, env=env, name=name, gpus=gpus[member.number], number=member.number, follows=True)
+        told([process], found, addresses, member)
+        made.append(process)
     return made
+
+
+def told(made: Iterable[Process], found: Sequence[Member], addresses: Sequence[str], member: Member) -> None:
+    """Ranks among ``made`` are told that they are of the role of ``member``, and the addresses of all that run the cell, where there are
+    several roles that do. ``addresses``: by number."""
+    by_role: dict[str, list[str]] = {}
+    for each in found:
+        if each.role.runs_cell:
+            by_role.setdefault(each.role.name, []).append(addresses[each.number])
+    if len(by_role) > 1:
+        for process in made:
+            if process.ranks:
+                process.env |= {burst.ROLE_VARIABLE: member.role.name, burst.ADDRESSES_VARIABLE: json.dumps(by_role)}

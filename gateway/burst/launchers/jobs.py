@@ -23,6 +23,7 @@ from ...protocol.errors import BadRequest, BrokerUnavailable, ElasticError
 from ...settings import Bursts as Settings
 from .. import certificate
 from ..door import Door
+from ..engines import keys
 from ..engines import pods as engines
 from ..gathering import Gathered
 from ..plan import checked_request, make_rank_plan
@@ -37,10 +38,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JOBS = "job"  # what is launched where nothing else was asked for
-JOB, TOKEN = "job.json", "token"  # files in a burst's folder
+WITH_ROLES = (JOBS, "jobset")  # kinds in which roles have Jobs of their own
+JOB, TOKEN, KEYS = "job.json", "token", "keys.json"  # files in a burst's folder
 PLAN_SECONDS = 20.0  # for which a rank's question for its plan is left open
 LOOK = 0.03  # seconds between two looks at the pods meanwhile
 LAST_WORDS = 0.5  # seconds in which other ranks may say that they failed earlier
+BESIDE = 3.0  # the same, where what failed doesn't lead: it may be that those that do are through
 PODS_SECONDS = 3.0  # for what a pod has said to arrive after it has ended, and for a Job's pods to be made
 LEAVING = 4.0  # seconds for ranks to end after a cancel; a cell that was interrupted waits a little longer
 MISSING = 20.0  # seconds for which a kernel may be out of sight, as after a start of the gateway
@@ -58,7 +61,7 @@ class Jobs:
         self._door = Door(self, settings.capsule_bytes)
         self._closed = "The gateway is still coming up."  # why no burst can be had
         self._url = self._certificate = ""
-        self._prepared: dict[str, tuple[Any, Any, Any]] = {}  # manifest, what it was made of, that of a worker beyond the least
+        self._prepared: dict[str, tuple[Any, Any, dict[str, Any]]] = {}  # manifest, what it was made of, those of others
         self._gathered: dict[str, Gathered] = {}
         self._here: dict[str, dict[int, str]] = {}  # by burst and rank: the address of the pod that asks for its plan, or has it
         self._given: dict[str, dict[int, str]] = {}  # by burst and rank: the address of the pod that has its plan
@@ -125,23 +128,26 @@ class Jobs:
         shape = self._jobs.checked_shape(_shape(record), to_run)
         if record.elastic and shape != JOBS:
             raise BadRequest(f"Workers of -l {shape} keep their number: -w {record.least}, say, or leave -l out.")
-        if record.roles:
-            raise BadRequest("In pods there are no roles beside the workers in this version.")
-        engines.checked(record.engine)
+        record.workers = record.least
+        first, others = engines.jobs(record)
+        if others and shape not in WITH_ROLES:
+            raise BadRequest(f"-l {shape} has no roles beside its workers in this version; there is -l {', -l '.join(WITH_ROLES)}.")
+        if others and record.queue and shape == JOBS:
+            raise BadRequest("Kueue would let each role go by itself: with --queue, roles need -l jobset.")
         if refused := self._quota.never(record):
             raise BadRequest(refused)
         profile = self._jobs.profile(supervisor)
-        if record.gpus and not profile.gpu_resource:
+        if record.least_gpus and not profile.gpu_resource:
             raise BadRequest(f"Kernels of the profile {profile.name!r} have no GPUs, nor have their workers: -g 0, or another kernel.")
         link = self._broker.links.get(record.kernel_id)
         record.starts = link.state.starts if link is not None else 0
-        record.workers = record.least
         wanted = self._jobs.wanted(
-            supervisor, record.id, record.workers, record.gpus, record.detach, record.timeout, record.queue, shape, record.on_demand
+            supervisor, record.id, first.count, first.gpus, record.detach, record.timeout, record.queue, shape, record.on_demand
         )  # fmt: skip
-        self._prepared[record.id] = self._jobs.job(profile, wanted), wanted, None
+        self._prepared[record.id] = self._jobs.job(profile, wanted), wanted, {"roles": self._jobs.roles(profile, wanted, others)}
         if record.elastic:
-            self._prepared[record.id] = self._elastic.parts(profile, wanted)
+            job, wanted, flex = self._elastic.parts(profile, wanted)
+            self._prepared[record.id] = job, wanted, {"flex": flex}
 
     def usable(self, supervisor: Supervisor, gpus: int) -> int:
         return gpus if self._jobs.profile(supervisor).gpu_resource else 0
@@ -154,8 +160,8 @@ class Jobs:
         found = self._prepared.pop(record.id, None)
         if found is None:
             raise BadRequest("The gateway was started anew while the cell was on its way: run the cell again.")
-        job, wanted, flex = found
-        burst.write_json(self._bursts.folder_of(record).path / JOB, {"job": job, "wanted": asdict(wanted), "flex": flex})
+        job, wanted, more = found
+        burst.write_json(self._bursts.folder_of(record).path / JOB, {"job": job, "wanted": asdict(wanted), **more})
         asyncio.get_running_loop().call_soon(self._look_soon, record)
 
     def order(self, record: Record, why: str) -> None:
@@ -192,15 +198,17 @@ class Jobs:
 
     def preview(self, record: Record, supervisor: Supervisor) -> list[dict[str, Any]]:
         self.prepare(record, supervisor, to_run=False)
-        job, wanted, flex = self._prepared.pop(record.id)
-        return [*self._jobs.shown(job, wanted), *([flex] if flex else [])]
+        return self._objects(*self._prepared.pop(record.id))
 
     def manifests(self, record: Record) -> list[dict[str, Any]]:
         try:
             kept = burst.read_json(self._bursts.folder_of(record).path / JOB)
         except (OSError, ValueError):
             raise BadRequest(f"Of {record.name} no manifests are kept.") from None
-        return [*self._jobs.shown(kept["job"], self._jobs.again(kept["wanted"])), *filter(None, [kept.get("flex")])]
+        return self._objects(kept["job"], self._jobs.again(kept["wanted"]), kept)
+
+    def _objects(self, job: Any, wanted: Any, more: dict[str, Any]) -> list[dict[str, Any]]:
+        return [*self._jobs.shown(job, wanted, more.get("roles") or {}), *filter(None, [more.get("flex")])]
 
     # looking after one
 
@@ -234,13 +242,19 @@ class Jobs:
 
     def _comes_before(self, other: Record, record: Record) -> bool:
         """Of those that need GPUs one after the other takes them: two that each had half would wait for ever."""
-        if other.state != RUNNING or other.id in self._held_back or not record.gpus or not other.gpus or other.created >= record.created:
+        if (
+            other.state != RUNNING
+            or other.id in self._held_back
+            or not record.least_gpus
+            or not other.least_gpus
+            or other.created >= record.created
+        ):
             return False
-        return len(self._jobs.addresses(other.id)) < other.least
+        return len(self._jobs.addresses(other.id)) < (other.least if other.elastic else engines.shape(other).pods)
 
     async def _make(self, record: Record) -> None:
         kept = burst.read_json(self._bursts.folder_of(record).path / JOB)
-        if record.gpus:
+        if record.least_gpus:
             with contextlib.suppress(ElasticError):  # what its own kernel has and doesn't use is lent to it
                 await self._broker.release(record.kernel_id)
             held_back = self._quota.waits(record)
@@ -252,7 +266,9 @@ class Jobs:
             await self._elastic.prepare(record)
         self._quota.hold(record, record.least + len(record.flex))
         try:
-            record.job = await self._jobs.make(kept["job"], self._jobs.again(kept["wanted"]), self.access(record)["access"])
+            record.job = await self._jobs.make(
+                kept["job"], self._jobs.again(kept["wanted"]), self.access(record)["access"], kept.get("roles") or {}
+            )
         except BrokerUnavailable as exc:
             self._waits(record, str(exc))
         except ElasticError as exc:
@@ -277,7 +293,7 @@ class Jobs:
         if record.elastic:
             await self._elastic.look(record)
             return
-        few = self._lasts(record, "few pods", pods.count < record.workers, PODS_SECONDS)
+        few = self._lasts(record, "few pods", pods.count < engines.shape(record).pods, PODS_SECONDS)
         if few and not pods.count and self._begun(record):
             await self._taken(record, "Its pods were deleted in the cluster.")
             return
@@ -291,10 +307,10 @@ class Jobs:
                 words = await self._jobs.log(record.id, rank) if trouble.reason in ("exited", "oom", "init", "container") else ""
                 self._over(record, burst.ERROR, trouble.message + (f"\nIts last words:\n{words}" if words else ""))
                 return
-        if len(pods.addresses) < record.workers and not self._begun(record):
+        if len(pods.addresses) < engines.shape(record).pods and not self._begun(record):
             refused = await self._jobs.refusal(record.id, _shape(record)) if few else ""
             why = refused or next((each.message for each in pods.trouble.values()), "")
-            self._waits(record, f"{len(pods.addresses)}/{record.workers} pods run. {why}".strip())
+            self._waits(record, f"{len(pods.addresses)}/{engines.shape(record).pods} pods run. {why}".strip())
 
     # behind the door
 
@@ -323,19 +339,22 @@ class Jobs:
 
     async def _plan(self, burst_id: str, rank: int, address: str) -> dict[str, Any]:
         record, end = self._bursts.find(burst_id), time.monotonic() + PLAN_SECONDS
-        if not 0 <= rank < record.workers:
-            raise BadRequest(f"There is no rank {rank}: there are {record.workers}.")
+        count = engines.shape(record).pods
+        if not 0 <= rank < count:
+            raise BadRequest(f"There is no rank {rank}: there are {count}.")
         while time.monotonic() < end and record.state == RUNNING:
             given = self._given.setdefault(burst_id, {})
             addresses = {**self._jobs.addresses(burst_id), **self._here.get(burst_id, {})}
-            if len(addresses) == record.workers:
+            if len(addresses) == count:
                 if given.setdefault(rank, address) != address:
                     why = f"The cluster has taken rank {rank}'s pod away, and a cell isn't begun a second time unasked. Run it again."
                     self._over(record, burst.LOST, why)
                     break
                 request = checked_request(self._bursts.folder_of(record).request())
-                process = engines.process(record, request, rank, [addresses[each] for each in range(record.workers)])
-                return {"plan": make_rank_plan(record, request, process, self._settings.journal_bytes // record.workers).to_json()}
+                places = [addresses[each] for each in range(count)]
+                processes = engines.processes(record, request, rank, places)
+                files = {**engines.files(record, places, request), **self._keys(record)}
+                return {"plan": make_rank_plan(record, request, processes, self._settings.journal_bytes // count, files).to_json()}
             await asyncio.sleep(LOOK)
         if record.state == ENDED:
             raise ElasticError(f"{record.name} is over.", reason="no_such_burst")
@@ -356,11 +375,12 @@ class Jobs:
 
     def _decide(self, record: Record) -> None:
         """By what its ranks have said."""
-        gathered = self._gathered_of(record)
-        if all(rank in gathered.ended for rank in range(record.workers)):
+        gathered, leads = self._gathered_of(record), engines.shape(record).leads
+        bad = gathered.failed.keys() | {pod for pod, end in gathered.ended.items() if end["outcome"] != burst.OK}
+        if leads <= gathered.ended.keys():
             self._conclude(record)
-        elif record.id not in self._cancelled and (gathered.failed or any(end["outcome"] != burst.OK for end in gathered.ended.values())):
-            asyncio.get_running_loop().call_later(LAST_WORDS, self._conclude, record)
+        elif bad and record.id not in self._cancelled:
+            asyncio.get_running_loop().call_later(LAST_WORDS if bad & leads else BESIDE, self._conclude, record)
 
     def _conclude(self, record: Record) -> None:
         if record.state != RUNNING:
@@ -368,7 +388,7 @@ class Jobs:
         if record.id in self._cancelled:
             self._over(record, burst.CANCELLED, "It was cancelled.")
             return
-        outcome, message, failure = verdict(self._gathered_of(record))
+        outcome, message, failure = verdict(self._gathered_of(record), engines.shape(record).leads)
         if outcome == burst.LOST:  # its agent knows only that it was told to end
             message = next((each.message for each in self._jobs.pods(record.id).trouble.values() if each.final), message)
             if record.queue:
@@ -411,12 +431,21 @@ class Jobs:
         if record.elastic:
             return self._elastic.chorus(record)
         if record.id not in self._gathered:
-            self._gathered[record.id] = Gathered.again(self._bursts.folder_of(record), record.workers)
+            self._gathered[record.id] = Gathered.again(self._bursts.folder_of(record), *engines.shape(record)[::2])
         return self._gathered[record.id]
 
     def _begun(self, record: Record) -> bool:
         """A rank may have begun its cell."""
         return bool(self._given.get(record.id) or self._gathered_of(record).upto)
+
+    def _keys(self, record: Record) -> dict[str, str]:
+        """By which members of this burst know one another, as files; made once."""
+        file = self._bursts.folder_of(record).path / KEYS
+        with contextlib.suppress(FileNotFoundError):
+            return {name: str(text) for name, text in burst.read_json(file).items()}
+        made = keys.make(record.engine, record.name)
+        burst.write_json(file, made)
+        return made
 
     def _token(self, record: Record) -> str:
         file = self._bursts.folder_of(record).path / TOKEN

@@ -15,14 +15,14 @@ class Quota:
 
     def hold(self, record: Record, pods: int) -> None:
         """So many of its pods have, or ask for, their GPUs."""
-        self._broker.elsewhere.hold(record.id, record.user, record.gpus * pods)
+        self._broker.elsewhere.hold(record.id, record.user, record.gpus * pods + record.role_gpus)
 
     def end(self, record: Record) -> None:
         self._broker.elsewhere.hold(record.id, record.user, 0)
 
     def never(self, record: Record) -> str:
         """Why it can't have the least that it asks for, whatever comes; "" where it can."""
-        most, wanted = self._broker.elsewhere.most(record.user), record.gpus * record.least
+        most, wanted = self._broker.elsewhere.most(record.user), record.least_gpus
         if most is None or wanted <= most:
             return ""
         whose = self._broker.elsewhere.allowed(record.id, record.user)[1]
@@ -31,9 +31,9 @@ class Quota:
     def waits(self, record: Record) -> str:
         """Why it may not have the least that it asks for just now; "" where it may."""
         allowed, whose = self._broker.elsewhere.allowed(record.id, record.user)
-        if allowed is None or record.gpus * record.least <= allowed:
+        if allowed is None or record.least_gpus <= allowed:
             return ""
-        return f"waits for {record.gpus * record.least} GPUs: {whose}, and your other kernels and bursts leave room for {allowed}"
+        return f"waits for {record.least_gpus} GPUs: {whose}, and your other kernels and bursts leave room for {allowed}"
 
     def workers(self, record: Record, wanted: int) -> int:
         """Of so many, those that it may have now."""

@@ -25,6 +25,7 @@ from .meeting import Meeting, Rank
 STEPS = ((0.0, signal.SIGINT), (0.7, signal.SIGTERM), (1.3, signal.SIGKILL))
 AT_ONCE = ((0.0, signal.SIGKILL),)
 LAST_WORD = 0.3  # seconds for what a process said before it ended to arrive
+BESIDE = 1.0  # seconds for those that lead to be through, where one that follows has failed
 LINGER = 5.0  # seconds for processes to end by themselves after their cells have
 OURS = frozenset({burst.SHOW, burst.NOTE, burst.STEP, burst.SAVED, burst.COMMITS})  # words for whoever has started the group
 
@@ -43,6 +44,7 @@ class Group:
         self._umask = umask
         self._due = [Process.from_json(raw) for raw in size.processes]
         self.world = sum(process.ranks for process in self._due)
+        self._beside: Optional[tuple[float, tuple[Rank, dict[str, Any]]]] = None  # since when one that follows has failed
         self._followers = {each.number + n for each in self._due if each.follows for n in range(each.ranks)}
         self._socket = folder / burst.socket_name(number)
         self.meeting = Meeting(self._socket, selector, journal, self._word)
@@ -128,6 +130,7 @@ class Group:
         """What is due."""
         if self._ended_at is None:
             self._start_those_due()
+            self._judge_beside(now)
             self._answer(self._leaving.late(now))
         while self._ended_at is not None and self._steps and now - self._ended_at >= self._steps[0][0]:
             _, signum = self._steps.pop(0)
@@ -155,6 +158,11 @@ class Group:
     @property
     def _all_through(self) -> bool:
         return self.ready and self.meeting.all_done(but=self._followers)
+
+    def _judge_beside(self, now: float) -> None:
+        """What one that follows has failed of counts, unless it is that those that lead are through, and gone."""
+        if self._beside is not None and self.failed is None and not self._all_through and now - self._beside[0] > BESIDE:
+            self.failed = self._beside[1]
 
     def _start_those_due(self) -> None:
         """In their order, each once what it needs is there."""
@@ -198,7 +206,13 @@ class Group:
             self._answer(self._leaving.heard(rank.number, int(event["asked"]), int(event["commits"]), now))
         elif kind in (burst.DONE, burst.LEFT, burst.FAILED):
             if kind == burst.FAILED and self.failed is None:
-                self.failed = rank, {**{name: value for name, value in event.items() if name != "t"}, **rank.fields}
+                failed = rank, {**{name: value for name, value in event.items() if name != "t"}, **rank.fields}
+                if self._beside is not None:
+                    self.failed = self._beside[1]  # it came first
+                elif rank.number in self._followers:
+                    self._beside = now, failed
+                else:
+                    self.failed = failed
             elif kind != burst.LEFT:
                 self._answer(self._leaving.stay(now))
             if self._all_through:

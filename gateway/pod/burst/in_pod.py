@@ -31,6 +31,7 @@ CHUNK = 1 << 20  # bytes of journal at once
 PATIENCE = 3600.0  # seconds for a gateway that is away to come back
 OVER = "The burst is over."
 _WITH_FILES = tuple(f'{{"t":"{kind}"'.encode() for kind in (burst.FAILED, burst.END, burst.DONE, burst.SAVED))
+FOLDER = "{folder}"  # in what an engine has said of its processes: the burst's folder here
 
 
 class Herald(threading.Thread):
@@ -122,7 +123,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--spec", type=Path, required=True)
     asked = parser.parse_args(argv[1:])
     umask = os.umask(0o077)
-    rank, name = int(os.environ["JOB_COMPLETION_INDEX"]), os.environ.get(burst.POD_VARIABLE, "")
+    rank = int(os.environ["JOB_COMPLETION_INDEX"]) + int(os.environ.pop(burst.FIRST_VARIABLE, 0))
+    name = os.environ.get(burst.POD_VARIABLE, "")
     told: list[str] = []
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: _leave())
@@ -135,6 +137,7 @@ def main(argv: list[str]) -> int:
     far = FarFolder(burst.read_json(asked.spec), PATIENCE)
     try:
         plan, number = _plan(far, f"ranks/{rank}/plan", name)
+        _bring_in(plan, folder)
         for name in (burst.REQUEST, f"{burst.CAPSULE}.sizes", burst.CAPSULE):
             far.get(name, folder / name)
     except (ElasticError, OSError) as exc:
@@ -156,6 +159,19 @@ def main(argv: list[str]) -> int:
     if told and number is not None:
         return 1  # another takes its place: what its cell failed of may be that others had left
     return burst.USER_ERROR if herald.failed else 1 if told else 0
+
+
+def _bring_in(plan: Plan, folder: Path) -> None:
+    """Files that it came with, and the place where it has come to."""
+    for name, text in plan.files.items():
+        place = folder / Path(name).name
+        with open(place, "w", opener=burst.private) as file:
+            file.write(text)
+        if text.startswith("#!"):
+            place.chmod(0o700)
+    for process in plan.size["processes"]:
+        process["argv"] = [word.replace(FOLDER, str(folder)) for word in process["argv"]]
+        process["env"] = {name: value.replace(FOLDER, str(folder)) for name, value in process["env"].items()}
 
 
 def _leave() -> None:

@@ -1,7 +1,9 @@
-"""A Ray cluster for one burst: ``python -m gateway.pod.burst.ray_cluster FOLDER READY PORT CLIENT_PORT CPUS GPUS``, until told to end.
+"""A node of a burst's Ray cluster: ``python -m gateway.pod.burst.ray_cluster FOLDER head IP PORT CPUS GPUS CLIENT_PORT NODES READY``, or
+``... FOLDER worker IP ADDRESS CPUS GPUS``, until it is told to end.
 
-It makes the token that all of it asks for, and leaves it where the environment says, then the file READY. It must never start a Ray that
-runs what anybody sends it, nor end one that isn't its own, as ``ray stop`` does.
+On one machine the head makes the token that all of it asks for, where the environment says; pods have one token already. It leaves the file
+READY once all nodes are there. It must never start a Ray that runs what anybody sends it, nor end one that isn't its own, as ``ray stop``
+does.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,35 +32,71 @@ LOOK = 0.05  # seconds
 
 
 def main(argv: list[str]) -> int:
-    folder, ready, port, client_port, cpus, gpus = Path(argv[1]), *argv[2:7]
+    folder, kind, ip, where, cpus, gpus, *more = argv[1:]
     refusal = _refusal()
     if refusal:
         print(refusal, file=sys.stderr)
         return 1
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: sys.exit(0))
-    with open(os.environ["RAY_AUTH_TOKEN_PATH"], "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-        file.write(secrets.token_hex(32))
-    log = folder / "ray.log"
+    _keep_token(os.environ["RAY_AUTH_TOKEN_PATH"])
+    log = Path(folder) / f"ray.{kind}.log"
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-ip-address={ip}"]
+    size = [f"--num-cpus={cpus}", f"--num-gpus={gpus}", "--disable-usage-stats", "--log-color=false"]
     with _scratch() as place:
-        command = [
-            sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--port={port}",
-            f"--num-cpus={cpus}", f"--num-gpus={gpus}", "--include-dashboard=false", "--dashboard-agent-listen-port=0",
-            "--disable-usage-stats", "--log-color=false", f"--temp-dir={place}", *_client(client_port),
-        ]  # fmt: skip
-        for _ in range(TRIES):
-            with _running(command, log) as ray:
-                while ray.poll() is None:
-                    if STARTED in log.read_text(errors="replace"):
-                        (folder / ready).touch()
-                        while ray.poll() is None:
-                            time.sleep(LOOK)
-                        break
-                    time.sleep(LOOK)
-            if (folder / ready).exists():
-                break
+        if kind == "head":
+            client_port, nodes, ready = more
+            head = ["--head", f"--port={where}", "--include-dashboard=false", "--dashboard-agent-listen-port=0", f"--temp-dir={place}"]
+            begun = _run([*start, *size, *head, *_client(client_port)], log, lambda: _ready(int(nodes), Path(folder) / ready))
+        else:
+            _await(where)
+            begun = _run([*start, *size, f"--address={where}", "--dashboard-agent-listen-port=0"], log, lambda: None)
+            while begun:  # its head is gone a moment before it is told to end itself
+                time.sleep(LOOK)
     print(last_words(log), file=sys.stderr)
     return 1
+
+
+def _run(command: list[str], log: Path, begun: Callable[[], None]) -> bool:
+    """Until Ray has ended by itself. ``begun`` is called once it runs; returns whether it ever did."""
+    for _ in range(TRIES):
+        with _running(command, log) as ray:
+            while ray.poll() is None:
+                if STARTED in log.read_text(errors="replace"):
+                    begun()
+                    while ray.poll() is None:
+                        time.sleep(LOOK)
+                    return True
+                time.sleep(LOOK)
+    return False
+
+
+def _await(address: str) -> None:
+    """Its head is there: a node that looks for it earlier gives up a minute later."""
+    host, _, port = address.rpartition(":")
+    while True:
+        try:
+            socket.create_connection((host, int(port)), 5).close()
+            return
+        except OSError:
+            time.sleep(LOOK)
+
+
+def _ready(nodes: int, mark: Path) -> None:
+    """Once all nodes have come."""
+    if nodes > 1:
+        ray: Any = importlib.import_module("ray")
+        ray.init(logging_level="ERROR", log_to_driver=False)
+        while sum(node["Alive"] for node in ray.nodes()) < nodes:
+            time.sleep(LOOK)
+        ray.shutdown()
+    mark.touch()
+
+
+def _keep_token(path: str) -> None:
+    if not os.path.exists(path):
+        with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(secrets.token_hex(32))
 
 
 def _refusal() -> str:

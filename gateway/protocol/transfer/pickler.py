@@ -79,6 +79,8 @@ class Pickler(cloudpickle.Pickler):
             return _exception(obj)
         if isinstance(obj, io.IOBase):
             return _file(self, obj)
+        if kind.__module__ == "multiprocessing.connection":  # it would be a number elsewhere, and close whatever that is there
+            raise Refused(obj, "it is a connection of this process: connect inside the cell")
         reduced = tensors.reduce(obj, self.storages)
         if reduced is not NotImplemented:
             return reduced

@@ -12,6 +12,7 @@ from gateway.magics import capture
 CANNOT = {
     "a lock": ("import threading; x = threading.Lock()", "x (_thread.lock)", "inside the cell"),
     "an open file": ("x = open('/dev/null')", "x (_io.TextIOWrapper)", "an open file (/dev/null): open it inside the cell"),
+    "a pipe": ("import multiprocessing; x, other = multiprocessing.Pipe()", "x (multiprocessing.connection.Connection)", "connect inside"),
     "a socket": ("import socket; x = socket.socket()", "x (socket.socket)", "connect inside the cell"),
     "a generator": ("x = (i for i in range(3))", "x (generator)", "list("),
     "a database connection": ("import sqlite3; x = sqlite3.connect(':memory:')", "x (sqlite3.Connection)", "connect inside the cell"),

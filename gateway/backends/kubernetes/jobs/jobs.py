@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....protocol.errors import BadRequest, ElasticError, SettingError
+from ....protocol.roles import Role
 from .. import names, reasons
-from ..api import EVENTS, NETWORK_POLICIES, SECRETS, SERVICES, WORKLOADS, Kind
+from ..api import EVENTS, JOBS, NETWORK_POLICIES, SECRETS, SERVICES, WORKLOADS, Kind
 from ..errors import ApiConflict, ApiDenied, ApiMissing
 from ..profiles import Profile, chosen
 from . import adapters, manifests, workload
+from . import roles as rolejobs
 from .adapters import Shape, volcano
 from .adapters.parts import Part
 from .manifests import Object, Wanted
@@ -29,6 +31,7 @@ log = logging.getLogger(__name__)
 
 INDEX = "batch.kubernetes.io/job-completion-index"  # label of a Job's pod
 ROLE = "rank"  # of a burst that has but one
+ALONE: Mapping[str, Object] = {}  # there are no other roles
 _KINDS = {"Secret": SECRETS, "Service": SERVICES, "NetworkPolicy": NETWORK_POLICIES}
 
 
@@ -89,20 +92,25 @@ class Jobs:
     def job(self, profile: Profile, wanted: Wanted) -> Object:
         return manifests.job(self._cluster.site, profile, wanted, self._cluster.drained)
 
-    def shown(self, job: Object, wanted: Wanted) -> list[Object]:
+    def roles(self, profile: Profile, wanted: Wanted, others: Sequence[tuple[Role, int]]) -> dict[str, Object]:
+        """The Jobs of roles beside the first, by name. ``others``: each with the number of its first member. Raises ``BadRequest``."""
+        return {role.name: rolejobs.job(self._cluster.site, profile, wanted, role, first, self._cluster.drained) for role, first in others}
+
+    def shown(self, job: Object, wanted: Wanted, roles: Mapping[str, Object] = ALONE) -> list[Object]:
         """All objects as they would be, but for what is known only then, and the token."""
-        shape, parts = adapters.shape(wanted.shape), [Part(ROLE, job)]
+        shape, parts = adapters.shape(wanted.shape), _parts(job, roles)
         main = shape.build(parts)
         belongings = manifests.belongings(self._cluster.site, wanted, "", {"token": "(made when it starts)"})
-        return [*shape.before(parts), main, *adapters.belonging(belongings, shape, main)]
+        beside = roles.values() if wanted.shape == adapters.JOB else ()
+        return [*shape.before(parts), main, *beside, *adapters.belonging(belongings, shape, main)]
 
     # in the cluster
 
-    async def make(self, job: Object, wanted: Wanted, access: Mapping[str, str]) -> str:
-        """Job, or what stands for it, then what belongs to it, then it is let go. Returns its uid. May be called again for one that was
-        cut short. Raises ``ApiError``, ``BadRequest``."""
+    async def make(self, job: Object, wanted: Wanted, access: Mapping[str, str], roles: Mapping[str, Object] = ALONE) -> str:
+        """Job, or what stands for it, then what belongs to it, then it is let go. Returns its uid. ``roles``: Jobs of others, by name. May
+        be called again for one that was cut short. Raises ``ApiError``, ``BadRequest``."""
         api, namespace, name = self._cluster.api, self._cluster.namespace, job["metadata"]["name"]
-        shape, parts = adapters.shape(wanted.shape), [Part(ROLE, job)]
+        shape, parts = adapters.shape(wanted.shape), _parts(job, roles)
         main, before = shape.build(parts), shape.before(parts)
         await self._cluster.bring_code()
         ours = True
@@ -124,6 +132,8 @@ class Jobs:
             belongings = manifests.belongings(self._cluster.site, wanted, uid, access)
             for each in adapters.belonging(belongings, shape, main):
                 await self._there(_KINDS[each["kind"]], each)
+            for each in roles.values() if wanted.shape == adapters.JOB else ():
+                await self._there(JOBS, {**rolejobs.owned(each, made), "spec": {**each["spec"], "suspend": False}})
             if shape.let_go is not None and not wanted.queue:  # else Kueue does
                 await api.patch(_main(shape), namespace, name, dict(shape.let_go))
         except ElasticError:
@@ -251,14 +261,18 @@ def _before(shape: Shape) -> Kind:
     return Kind(shape.group_version, shape.before_plural)
 
 
+def _parts(job: Object, roles: Mapping[str, Object]) -> list[Part]:
+    return [Part(ROLE, job), *(Part(name, each) for name, each in roles.items())]
+
+
 def _addresses(pods: Mapping[int, reasons.Pod]) -> dict[int, str]:
     return {rank: pod["status"]["podIP"] for rank, pod in pods.items() if reasons.running(pod) and pod["status"].get("podIP")}
 
 
 def _rank(pod: reasons.Pod) -> int:
     labels = pod["metadata"]["labels"]
-    text = labels.get(INDEX, labels.get(volcano.TASK_INDEX, ""))
-    return int(text) if text.isdigit() else -1
+    text, first = labels.get(INDEX, labels.get(volcano.TASK_INDEX, "")), labels.get(names.FIRST, "0")
+    return int(first) + int(text) if text.isdigit() and first.isdigit() else -1
 
 
 def _exit_code(pod: reasons.Pod) -> int | None:
