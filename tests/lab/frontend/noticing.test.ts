@@ -53,8 +53,11 @@ test('state that can not be parked is not promised to be', () => {
   assert.doesNotMatch(notice({ ...idle(20), unparkable: 'shared memory' }, site(), NOW)?.text ?? '', /parked/);
 });
 
-test('JupyterLab shows 140 characters, and every notice about names of a usual length has fewer', () => {
-  for (const said of [notice(idle(20), site(), NOW), notice(busy, site({ queue: [other] }), NOW)]) {
-    assert.ok(said && said.text.length <= 140, said?.text);
+test('JupyterLab shows 140 characters, and every notice has fewer, however long the names', () => {
+  for (const notebook of ['ann.ipynb', `${'a'.repeat(200)}.ipynb`]) {
+    const queue = [{ ...other, user: notebook }];
+    for (const said of [notice({ ...idle(20), notebook }, site(), NOW), notice({ ...busy, notebook }, site({ queue }), NOW)]) {
+      assert.ok(said && said.text.length <= 140 && said.text.includes('comes back'), said?.text);
+    }
   }
 });

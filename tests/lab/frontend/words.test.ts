@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { called, clock, memory, short, size, skew, span } from '../../../gateway/lab/frontend/src/words';
+import { brief, called, clock, memory, short, size, skew, span } from '../../../gateway/lab/frontend/src/words';
 import { lease } from './things';
 
 test('times', () => {
@@ -28,4 +28,10 @@ test('a slow answer is no wrong clock, a wrong clock is put right', () => {
   assert.equal(skew(60_000, 10_000, 10_100), 49_900);
   assert.equal(skew(10_000, 60_000, 60_100), -49_000);
   assert.equal(skew(NaN, 0, 0), 0);
+});
+
+test('a name that is too long keeps its beginning and its end', () => {
+  assert.equal(brief('train.ipynb', 12), 'train.ipynb');
+  assert.equal(brief('training-of-everything.ipynb', 12), 'traini…ipynb');
+  assert.equal(brief('𝒜𝒜𝒜𝒜𝒜', 3), '𝒜…𝒜');
 });

@@ -44,7 +44,9 @@ const plugin: JupyterFrontEndPlugin<void> = {
     new Notices(gateway, mine);
     app.shell.add(panel, 'left', { rank: 600, type: 'GPUs' });
     restorer?.add(panel, panel.id);
-    app.commands.addCommand(SHOW, { label: 'Show GPUs', icon, execute: () => app.shell.activateById(panel.id) });
+    gateway.changed.connect(() => gateway.health === 'absent' && panel.dispose()); // behind an Enterprise Gateway, say
+    const there = () => !panel.isDisposed;
+    app.commands.addCommand(SHOW, { label: 'Show GPUs', icon, isVisible: there, isEnabled: there, execute: () => app.shell.activateById(panel.id) });
     palette?.addItem({ command: SHOW, category: 'GPU' });
     const item = () => new StatusItem(gateway, current, () => void app.commands.execute(SHOW));
     if (statusBar) {

@@ -4,9 +4,9 @@ import { Notification } from '@jupyterlab/apputils';
 import { Gateway } from './gateway';
 import { Mine } from './mine';
 import { KernelNews } from './model';
-import { Notice, notice, upcoming } from './noticing';
+import { NAMED, Notice, notice, upcoming } from './noticing';
 import { HOLD_SECONDS } from './rows';
-import { called, span } from './words';
+import { brief, called, span } from './words';
 
 export class Notices {
   private readonly said = new Set<string>(); // keys
@@ -66,7 +66,7 @@ export class Notices {
       return;
     }
     const name = called(this.gateway.picture.leases.get(kernel) ?? { notebook: '', kernel_id: kernel });
-    const text = `${name} has been idle for long: its kernel ends in ${span(left / 1000)}, and all variables with it.`;
+    const text = `${brief(name, NAMED)} has been idle for long: its kernel ends in ${span(left / 1000)}, and all variables with it.`;
     this.warned.set(kernel, Notification.warning(text, { autoClose: left, actions: [this.keep(kernel, 'Keep for 30 min')] }));
   }
 

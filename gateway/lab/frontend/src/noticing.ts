@@ -1,11 +1,13 @@
 /** When a user is told that a GPU is about to be taken back. Pure: `now` is milliseconds since 1970. */
 
 import { Lease, Picture, Wait } from './model';
-import { called, span } from './words';
+import { brief, called, span } from './words';
 
 export const BEFORE = 30; // seconds before the release
 const SHORTEST = 60; // an idle time shorter than this would be announced at every pause: it is not
 const SHOWN = 12_000; // milliseconds that a notice without a moment stays
+export const NAMED = 48; // characters of a name, where a notice has one
+const NAMED_OF_TWO = 22; // and where it has two
 
 export interface Notice {
   kernel: string;
@@ -41,7 +43,7 @@ function idleNotice(lease: Lease, now: number): Notice | null {
     return null;
   }
   const when = span(left / 1000);
-  const text = `${called(lease)} is idle: its GPU is released in ${when}.${parks(lease)}`;
+  const text = `${brief(called(lease), NAMED)} is idle: its GPU is released in ${when}.${parks(lease)}`;
   return { kernel: lease.kernel_id, key: `idle ${lease.kernel_id} ${lease.idle_since}`, text, left, idle: true };
 }
 
@@ -53,8 +55,8 @@ function wantedNotice(lease: Lease, picture: Picture, now: number): Notice | nul
   if (!first) {
     return null;
   }
-  const who = first.user && first.user !== lease.user ? first.user : called(first);
-  const text = `${who} waits: ${called(lease)} may lose its GPU when its cells have run.${parks(lease)}`;
+  const who = brief(first.user && first.user !== lease.user ? first.user : called(first), NAMED_OF_TWO);
+  const text = `${who} waits: ${brief(called(lease), NAMED_OF_TWO)} may lose its GPU when its cells have run.${parks(lease)}`;
   return { kernel: lease.kernel_id, key: `wanted ${lease.kernel_id} ${lease.gpus.join()} ${lease.since}`, text, left: SHOWN, idle: false };
 }
 

@@ -35,9 +35,23 @@ export class Panel extends ReactWidget {
     this.addClass('jp-ElasticPanel');
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'GPUs');
-    gateway.changed.connect(() => this.isVisible && this.update());
-    current.changed.connect(() => this.isVisible && this.update());
-    mine.changed.connect(() => this.isVisible && this.update());
+    gateway.changed.connect(this.look, this);
+    current.changed.connect(this.look, this);
+    mine.changed.connect(this.look, this);
+  }
+
+  override dispose(): void {
+    window.clearTimeout(this.timer);
+    this.gateway.changed.disconnect(this.look, this);
+    this.current.changed.disconnect(this.look, this);
+    this.mine.changed.disconnect(this.look, this);
+    super.dispose();
+  }
+
+  private look(): void {
+    if (this.isVisible) {
+      this.update();
+    }
   }
 
   protected override onAfterShow(message: Message): void {
@@ -74,7 +88,7 @@ export class Panel extends ReactWidget {
       this.timer = window.setTimeout(() => this.update(), 1000);
     }
     if (health !== 'here' && !picture.gpus.length) {
-      return <p className="jp-ElasticEmpty">{health === 'absent' ? 'This gateway leases no GPUs.' : 'The gateway does not answer.'}</p>;
+      return <p className="jp-ElasticEmpty">The gateway does not answer.</p>;
     }
     return (
       <>

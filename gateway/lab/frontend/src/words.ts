@@ -51,6 +51,13 @@ export function called(lease: { notebook: string; kernel_id: string }): string {
   return lease.notebook.split('/').pop() || `kernel ${lease.kernel_id.slice(0, 8)}`;
 }
 
+/** So much of a name that it leaves room for what is said of it, its end too. */
+export function brief(name: string, most: number): string {
+  const characters = [...name];
+  const half = Math.floor((most - 1) / 2);
+  return characters.length <= most ? name : `${characters.slice(0, most - 1 - half).join('')}…${characters.slice(-half).join('')}`;
+}
+
 /** A GPU's UUID, short; any other name of one as it is. */
 export function short(uuid: string): string {
   const bare = uuid.replace(/^GPU-/, '');
