@@ -8,6 +8,7 @@ import pytest
 
 from gateway.backends.kubernetes import names
 from tests.cluster.controllers.conftest import left
+from tests.cluster.release import Release
 from tests.cluster.rig import PodGateway
 from tests.cluster.test_bursts import distributed
 from tests.integration.machine import until
@@ -80,3 +81,23 @@ def test_why_no_pods_come_is_told_and_with_its_kernel_all_of_it_goes(others: Pod
         cell = browser.begin(distributed("print(RANK)", f"-w 2 -e none -l {kind}"))
         browser.wait(lambda m: m["parent"] == cell and "exceeded quota" in json.dumps(m["content"]))
     until(lambda: left(others) == [])
+
+
+@pytest.mark.usefixtures("jobset")
+def test_the_chart_gives_the_rights_for_jobsets_where_the_admin_says_so_and_not_else(release: Release) -> None:
+    words = "-w 2 -e none -l jobset"
+    service = release.cluster.get("service", "elastic-gateway", "-n", release.namespace)["spec"]["clusterIP"]
+    with release.kernel("elastic") as kernel:
+        refused = kernel.open().run(distributed("print('ran', RANK)", words), 120)
+        assert "bursts.kinds" in refused.err, refused
+    asked = ("auth", "can-i", "create", "jobsets.jobset.x-k8s.io", "-n", release.kernels)
+    account = f"--as=system:serviceaccount:{release.namespace}:elastic-gateway"
+    with pytest.raises(Exception, match="no"):
+        release.cluster.kubectl(*asked, account)
+    release.upgrade(bursts={"kinds": ["jobset"], "address": f"https://{service}:8889"})  # as the tests' cluster has no DNS
+    release.connect()
+    assert release.cluster.kubectl(*asked, account) == "yes\n"
+    with release.kernel("elastic") as kernel:
+        done = kernel.open().run(distributed("print('ran', RANK)", words), 120)
+        assert (done.status, done.out.count("ran")) == ("ok", 2), (done, release.log)
+    until(lambda: release.cluster.get("jobsets", "-n", release.kernels)["items"] == [])
