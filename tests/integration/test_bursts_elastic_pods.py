@@ -282,3 +282,18 @@ def test_a_state_that_is_too_large_to_be_kept_ends_the_burst_and_says_so() -> No
         assert "can't be kept at the gateway (at most Bursts.capsule_bytes)" in here.record(which).message
 
     run(story, capsule_bytes=1 << 18)
+
+
+def test_a_worker_beyond_the_least_that_the_scheduler_takes_away_leaves_at_a_commit_and_is_not_made_again() -> None:
+    async def story(here: Site, kernel: FakeSupervisor) -> None:
+        here.cluster.idle = 2
+        which = await here.begin(kernel, here.counting(), gpus=1, most=2)
+        await here.works(which, 2)
+        here.cluster.idle = 0
+        here.cluster.delete("pod-2")
+        await here.works(which, 1)
+        assert await here.end(which) == [2, 1]
+        assert "Other workers go on" not in here.told(which), "nothing was lost"
+        assert len(here.cluster.pods_) == 2
+
+    run(story)

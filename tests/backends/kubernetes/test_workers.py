@@ -72,7 +72,7 @@ def test_that_no_pod_will_come_any_more_is_told_with_the_reason(tmp_path: Path) 
             "type": "Failed",
             "status": "True",
             "reason": "DeadlineExceeded",
-            "message": "Job was active longer than specified deadline",
+            "message": "It was active too long",
         }
         server.objects["jobs", "ns", NAME]["status"] = {"conditions": [failed]}
         assert await jobs.workers.ended(ID) == "Its Job has failed: It was active too long."
