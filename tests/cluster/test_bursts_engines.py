@@ -36,7 +36,7 @@ def pods(
         "PYTHONPATH": f"{manifests.CODE}/{manifests.CODE_KEY}:{PACKAGES}", "LD_LIBRARY_PATH": f"{ENVIRONMENT}/lib",
         "PATH": f"/usr/local/bin:/usr/bin:/bin:{ENVIRONMENT}/bin",
     }  # fmt: skip
-    fields = {"volumes": [mounted], "env": env, "cpu": "100m", "overrides": {"KERNEL_MEMORY": "3Gi"}}
+    fields = {"volumes": [mounted], "env": env, "cpu": "100m", "memory": "2Gi", "overrides": {"KERNEL_MEMORY": "3Gi"}}
     gateway = PodGateway(pod_machine, cluster, namespace, more={"default": fields})
     yield gateway
     gateway.end()
