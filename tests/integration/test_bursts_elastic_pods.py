@@ -18,6 +18,7 @@ from gateway.burst.bursts import Bursts
 from gateway.burst.record import Record
 from gateway.magics import capture
 from gateway.protocol import burst
+from gateway.protocol.errors import BadRequest
 from gateway.settings import Bursts as Settings
 from tests.broker.world import World
 from tests.doubles.fake_supervisor import FakeSupervisor
@@ -295,5 +296,14 @@ def test_a_worker_beyond_the_least_that_the_scheduler_takes_away_leaves_at_a_com
         assert await here.end(which) == [2, 1]
         assert "Other workers go on" not in here.told(which), "nothing was lost"
         assert len(here.cluster.pods_) == 2
+
+    run(story)
+
+
+def test_an_engine_whose_workers_can_not_come_and_go_in_pods_is_refused_before_anything_starts() -> None:
+    async def story(here: Site, kernel: FakeSupervisor) -> None:
+        with pytest.raises(BadRequest, match=r"In pods, workers of -e mpi keep their number: -w 1, say\. Elastic: none, torch\."):
+            await here.begin(kernel, here.counting(), engine="mpi")
+        assert here.bursts.all() == []
 
     run(story)

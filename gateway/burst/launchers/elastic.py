@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+ELASTIC_IN_PODS = ("none", "torch")  # engines
 JOB = "job.json"  # file in a burst's folder: its manifests
 PLAN_SECONDS = 20.0  # for a new pod to be seen
 LOOK = 0.1  # seconds between two looks meanwhile

@@ -29,7 +29,7 @@ from ..gathering import Gathered
 from ..plan import checked_request, make_rank_plan
 from ..record import ENDED, NEW, RUNNING, Record
 from ..verdict import verdict
-from .elastic import Elastic
+from .elastic import ELASTIC_IN_PODS, Elastic
 from .quota import Quota
 
 if TYPE_CHECKING:
@@ -126,6 +126,9 @@ class Jobs:
         if record.launcher == "local":
             raise BadRequest("Workers have pods of their own here, not processes in the kernel's: leave -l local out.")
         shape = self._jobs.checked_shape(_shape(record), to_run)
+        if record.elastic and record.engine not in ELASTIC_IN_PODS:
+            elastic = ", ".join(ELASTIC_IN_PODS)
+            raise BadRequest(f"In pods, workers of -e {record.engine} keep their number: -w {record.least}, say. Elastic: {elastic}.")
         if record.elastic and shape != JOBS:
             raise BadRequest(f"Workers of -l {shape} keep their number: -w {record.least}, say, or leave -l out.")
         record.workers = record.least
