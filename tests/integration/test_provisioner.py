@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from typing import Any
@@ -242,6 +243,17 @@ def test_papermill_runs_a_notebook(machine: Machine) -> None:
     nbformat.write(notebook("n = 1", GPU_CELL, "print(n)"), source)
     papermill.execute_notebook(str(source), str(target), parameters={"n": 2}, kernel_name="elastic", progress_bar=False)
     assert any(output.text == "GPU-SIM-0\n" for cell in nbformat.read(target, 4).cells for output in cell.outputs)
+
+
+def test_jupyter_execute_runs_a_notebook_where_it_lies_and_its_exit_status_tells_of_an_error(machine: Machine) -> None:
+    for code, status, said in ((GPU_CELL, 0, "GPU-SIM-0\n"), ("1 / 0", 1, None)):
+        source = machine.root / "in.ipynb"
+        nbformat.write(notebook(code), source)
+        argv = [sys.executable, "-m", "jupyter", "execute", "--inplace", "--kernel_name=elastic", str(source)]
+        done = subprocess.run(argv, env={**os.environ, **machine.env}, capture_output=True, text=True, timeout=60)
+        assert done.returncode == status, done.stderr
+        if said is not None:
+            assert [output.text for cell in nbformat.read(source, 4).cells for output in cell.outputs] == [said]
 
 
 def test_a_kernel_of_another_language_waits_for_its_gpu_too(machine: Machine) -> None:
