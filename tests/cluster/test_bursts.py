@@ -144,7 +144,7 @@ def test_a_rank_gets_the_gpu_that_its_own_kernel_has_and_does_not_use(pods: PodG
 def test_what_pods_can_not_do_is_refused_before_anything_starts(pods: PodGateway) -> None:
     with pods.kernel("default") as kernel:
         browser = kernel.open()
-        for words, told in (("-w 2 -e dask", "runs on one machine"), ("-w 2 -g 1 -e none", "have no GPUs")):
+        for words, told in (("-w 2:3 -e mpi", "keep their number"), ("-w 2 -g 1 -e none", "have no GPUs")):
             assert told in browser.run(distributed("print(1)", words)).err
         shown = browser.run(distributed("print(1)", "-w 3 -e none --dry-run")).out
         assert '"completions": 3' in shown and "NetworkPolicy" in shown
