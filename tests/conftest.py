@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import budget
 from tests.cluster.fixtures import (  # noqa: F401 - fixtures and hooks for all tests
     _session_cluster,
     broken_cluster,
@@ -18,6 +19,10 @@ from tests.cluster.fixtures import (  # noqa: F401 - fixtures and hooks for all 
     pytest_runtest_call,
     pytest_runtest_setup,
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(budget)
 
 
 @pytest.fixture(scope="session", autouse=True)
