@@ -62,8 +62,8 @@ def test_an_interrupt_reaches_the_cell(pods: PodGateway) -> None:
     with pods.kernel("default") as kernel:
         browser = kernel.open()
         browser.run("1")
-        cell = browser.begin("import time; time.sleep(600)")
-        browser.wait(lambda m: m["parent"] == cell and m["type"] == "execute_input")
+        cell = browser.begin("import time; print('begun', flush=True); time.sleep(600)")
+        browser.wait(lambda m: m["parent"] == cell and m["type"] == "stream")  # before it, ipykernel itself is what an interrupt hits
         kernel.call("POST", "/interrupt")
         assert browser.finish(cell).ename == "KeyboardInterrupt"
 
