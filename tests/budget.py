@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection, Iterable
+from typing import Any
 
 import pytest
 
 ENDS = "TESTS_END"  # environment: when the time is up, in seconds since 1970
 MARK = "exhaustive"
+
+
+def cases(every: Iterable[tuple[Any, ...]], always: Collection[tuple[Any, ...]]) -> list[Any]:
+    """For ``parametrize``: those of ``always`` are run whatever the time."""
+    return [pytest.param(*each, marks=[] if each in always else getattr(pytest.mark, MARK)) for each in every]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

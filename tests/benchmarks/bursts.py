@@ -74,8 +74,7 @@ async def _arrays(browser: Browser, plain: float, tries: int, gigabytes: float) 
 
 async def _interrupted(browser: Browser) -> float:
     """Seconds from the stop button to the cell's reply."""
-    content = {"code": f"{PLAIN}import time\nprint('begun', flush=True)\ntime.sleep(600)", "silent": False, "store_history": True}
-    sent = await browser.send("execute_request", {**content, "user_expressions": {}, "allow_stdin": False, "stop_on_error": True})
+    sent = await browser.begin(f"{PLAIN}import time\nprint('begun', flush=True)\ntime.sleep(600)")
     began = 0.0
     while True:
         header, parts = await browser.receive()
@@ -91,10 +90,7 @@ async def _changes(gateway: Gateway, browser: Browser) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="steps-") as name:
         folder = Path(name)
         cell = stepping(folder, "-w 1:2 -e none --name changing --save-every 1s", steps=100_000)
-        await browser.send(
-            "execute_request",
-            {"code": cell, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False, "stop_on_error": True},
-        )
+        await browser.begin(cell)
         await _until(lambda: step(folder) > 10)
         await gateway.request("POST", "/api/bursts/changing/scale", {"workers": 1})
         await _until(lambda: _alone(folder))

@@ -173,17 +173,14 @@ class Browser:
         _, parts = decode_v1(frame)
         return loads(parts[0]), parts
 
+    async def begin(self, code: str) -> str:
+        """Send a cell; returns the message's id."""
+        ways = {"silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False, "stop_on_error": True}
+        return await self.send("execute_request", {"code": code, **ways})
+
     async def run(self, code: str) -> int:
         """Run a cell until reply and idle are there; returns the number of messages."""
-        content = {
-            "code": code,
-            "silent": False,
-            "store_history": True,
-            "user_expressions": {},
-            "allow_stdin": False,
-            "stop_on_error": True,
-        }
-        msg_id = await self.send("execute_request", content)
+        msg_id = await self.begin(code)
         count, replied, idle = 0, False, False
         while not (replied and idle):
             header, parts = await self.receive()

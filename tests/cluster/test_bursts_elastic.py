@@ -16,6 +16,7 @@ from tests.cluster.device_plugin import DevicePlugin
 from tests.cluster.rig import PodGateway, gpu_resource
 from tests.cluster.test_bursts import left
 from tests.integration.machine import Machine, until
+from tests.integration.test_bursts_elastic import sizes as sizes_of
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 pytestmark = pytest.mark.timeout(300)
@@ -34,14 +35,7 @@ def stepping(words: str, steps: int = STEPS, inside: str = "pass", seconds: floa
 
 
 def sizes(browser: Any, steps: int = STEPS) -> list[int]:
-    """The numbers of workers that the steps were done with, in their order; each step was done exactly once."""
-    seen = eval(browser.run("print(seen)").out)
-    assert [number for number, _ in seen] == list(range(steps))
-    found = [seen[0][1]]
-    for _, world in seen:
-        if world != found[-1]:
-            found.append(world)
-    return found
+    return sizes_of(browser, steps)
 
 
 def said(browser: Any, cell: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 import requests
 
 from gateway.backends.kubernetes import names
+from tests import budget
 from tests.cluster.cluster import Cluster
 from tests.cluster.device_plugin import DevicePlugin
 from tests.cluster.rig import PodGateway
@@ -119,7 +120,7 @@ def named(value: Life | tuple[int, ...]) -> str:
 
 @pytest.mark.parametrize(
     ("life", "after"),
-    [pytest.param(*each, marks=[] if each in ALWAYS else pytest.mark.exhaustive) for each in KILLS],
+    budget.cases(KILLS, ALWAYS),
     ids=named,
 )
 def test_nothing_is_lost_and_nothing_is_left_over(gateway: PodGateway, life: Life, after: tuple[int, ...]) -> None:

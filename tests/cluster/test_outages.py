@@ -8,6 +8,7 @@ import time
 import pytest
 
 from gateway.backends.kubernetes import names
+from tests import budget
 from tests.cluster.cluster import OwnCluster
 from tests.cluster.rig import PodGateway
 from tests.integration.machine import REPOSITORY, until
@@ -88,9 +89,7 @@ ALWAYS = [(3, 1, "done"), (4, 3, "lost")]
 AWAY = [(first, count, how) for first, count in ((3, 1), (4, 1), (5, 1), (3, 3), (4, 3)) for how in ("done", "lost")]
 
 
-@pytest.mark.parametrize(
-    ("first", "count", "how"), [pytest.param(*each, marks=[] if each in ALWAYS else pytest.mark.exhaustive) for each in AWAY]
-)
+@pytest.mark.parametrize(("first", "count", "how"), budget.cases(AWAY, ALWAYS))
 def test_a_start_during_which_the_api_server_goes_away_leaves_nothing_and_does_not_come_back(
     pods: PodGateway, first: int, count: int, how: str
 ) -> None:

@@ -10,6 +10,7 @@ import requests
 
 from gateway.backends.kubernetes import names
 from gateway.backends.kubernetes.profiles import quantity
+from tests import budget
 from tests.cluster.cluster import Cluster
 from tests.cluster.rig import PodGateway
 from tests.integration.machine import REPOSITORY, Machine, until
@@ -84,10 +85,10 @@ def test_a_warm_kernel_gives_way_to_one_that_finds_no_room_and_comes_back_when_t
 
 
 # generation; Secret, pod, the Secret's owner; claim, label; Secret, pod, owner of the next; the kernel's end
-WRITES = range(2, 11)
+WRITES = [(writes,) for writes in range(2, 11)]
 
 
-@pytest.mark.parametrize("writes", [pytest.param(each, marks=[] if each in (4, 7) else pytest.mark.exhaustive) for each in WRITES])
+@pytest.mark.parametrize("writes", budget.cases(WRITES, [(4,), (7,)]))
 def test_a_gateway_killed_around_a_claim_loses_no_kernel_and_leaves_none_over(warm: PodGateway, writes: int) -> None:
     warm.call("POST", "/api/shutdown", json={"kernels": True})
     warm.process.wait(60)
