@@ -18,6 +18,7 @@ from ..protocol import burst
 from ..protocol.errors import BadRequest
 
 NEW, WAITING, RUNNING, ENDED = "new", "waiting", "running", "ended"  # states
+JOB = "job.json"  # file in the folder of a burst in pods: manifests, and what they were made of
 _ID = re.compile(r"[0-9a-f]{16}")
 _QUEUE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -134,6 +135,17 @@ class Folder:
             return burst.read_json(self.path / burst.REQUEST)
         except (OSError, ValueError) as exc:
             raise BadRequest(f"The kernel has not said how its Python is run: {exc}.") from None
+
+    def keep_job(self, job: dict[str, Any]) -> None:
+        """What its Jobs are made of in a cluster."""
+        burst.write_json(self.path / JOB, job)
+
+    def job(self) -> dict[str, Any]:
+        """Raises ``BadRequest`` where none is kept."""
+        try:
+            return burst.read_json(self.path / JOB)
+        except (OSError, ValueError):
+            raise BadRequest("Of this burst no manifests are kept.") from None
 
     def events(self, since: int, most: int) -> bytes:
         """The journal from byte ``since`` on, ``most`` bytes of it."""

@@ -6,16 +6,14 @@ It must never end a pod whose worker has not left, nor make one anew that was lo
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...broker.broker import Broker
 from ...protocol import burst
-from ...protocol.errors import BadRequest, ElasticError
+from ...protocol.errors import ElasticError
 from ...settings import Bursts as Settings
 from ..chorus import Chorus
 from ..course import COURSE, Ending, Event, View
@@ -24,7 +22,9 @@ from ..plan import checked_request, make_pod_plan
 from ..record import ENDED, RUNNING, Record
 from ..size import Situation, wanted
 from .absence import Absence
+from .asking import answered
 from .quota import Quota
+from .standing import Standing
 
 if TYPE_CHECKING:
     from ...backends.kubernetes.jobs.workers import Member
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ELASTIC_IN_PODS = ("none", "torch")  # engines
-JOB = "job.json"  # file in a burst's folder: its manifests
-PLAN_SECONDS = 20.0  # for a new pod to be seen
-LOOK = 0.1  # seconds between two looks meanwhile
+LOOK = 0.1  # seconds between two looks for a new pod
 WAITED = 2.0  # seconds that somebody waits before an elastic burst gives back: idle kernels do so sooner
 GIVEN_SECONDS = 20.0  # in which whoever waits gets what was given back: the pod ends, and a slot is bound
 PENDING_SECONDS = 30.0  # for a worker more to find its GPU
@@ -44,17 +41,13 @@ LOOK_ROUND = 5.0  # seconds between two looks for idle GPUs
 
 
 class Elastic:
-    """``over(record, outcome, message)`` ends a burst; ``waits(record, text)`` tells what it waits for. ``everywhere``: the gateway may see
-    all pods of the cluster."""
+    """``everywhere``: the gateway may see all pods of the cluster."""
 
-    def __init__(
-        self, bursts: Bursts, broker: Broker, settings: Settings, quota: Quota, over: Callable[[Record, str, str], None],
-        waits: Callable[[Record, str], None], everywhere: bool,
-    ) -> None:  # fmt: skip
-        self._bursts, self._broker, self._settings, self._over, self._waits = bursts, broker, settings, over, waits
+    def __init__(self, bursts: Bursts, broker: Broker, settings: Settings, quota: Quota, standing: Standing, everywhere: bool) -> None:
+        self._bursts, self._broker, self._settings, self._standing = bursts, broker, settings, standing
         self._workers, self._quota = broker.backend.jobs.workers, quota
         self._everywhere = everywhere
-        self._absence = Absence(broker.backend.jobs, over, waits)
+        self._absence = Absence(broker.backend.jobs, standing)
         self._known: dict[str, Chorus] = {}
         self._processes: dict[tuple[str, int, int], dict[str, Any]] = {}
         self._addresses: dict[tuple[str, str], str] = {}  # by burst and pod
@@ -65,10 +58,9 @@ class Elastic:
         self._idle: dict[str, tuple[float, int]] = {}  # when it was looked for, and how many workers would find GPUs
         self._idle_since: dict[str, float | None] = {}
 
-    def chorus(self, record: Record) -> Chorus:
-        if record.id not in self._known:
-            self._known[record.id] = Chorus.of(self._bursts.folder_of(record), record.restartable)
-        return self._known[record.id]
+    def begun(self, record: Record) -> bool:
+        """A worker has said something."""
+        return bool(self._chorus(record).upto)
 
     def parts(self, profile: Any, wanted: Any) -> tuple[Any, Any, Any]:
         """The Job of the least, what it was made of, and what each worker more is made of. ``wanted``: of the least."""
@@ -91,31 +83,30 @@ class Elastic:
     async def prepare(self, record: Record) -> None:
         """Before its base is made: those more for whom there are GPUs just now come with it."""
         if record.gpus and not record.flexed and not record.queue:
-            room = await self._workers.room(self._kept(record)["flex"], self._everywhere) - record.least
+            room = await self._workers.room(self._bursts.folder_of(record).job()["flex"], self._everywhere) - record.least
             workers = self._quota.workers(record, min(record.most, record.least + max(0, room)))
             self._more(record, max(0, workers - record.least))
 
     # behind the door
 
-    async def plan(self, record: Record, pod: str, address: str) -> dict[str, Any]:
+    async def plan(self, record: Record, rank: int, address: str, pod: str) -> dict[str, Any]:
         """As which of its pods the one of that name begins. What it says of its address is known a second before the cluster says it."""
-        end = time.monotonic() + PLAN_SECONDS
-        while time.monotonic() < end and record.state == RUNNING:
-            if pod in self._workers.members(record.id):
-                chorus = self.chorus(record)
-                if pod not in chorus.course.names:
-                    chorus.decide({"t": COURSE, "do": "know", "name": pod})
-                self._addresses[record.id, pod] = address
-                request = checked_request(self._bursts.folder_of(record).request())
-                plan = make_pod_plan(record, request, self._settings.journal_bytes // record.most)
-                return {"plan": plan.to_json(), "number": chorus.course.number_of(pod)}
-            await asyncio.sleep(LOOK)
-        if record.state == ENDED:
-            raise ElasticError(f"{record.name} is over.", reason="no_such_burst")
-        return {}
+        return await answered(record, lambda: self._plan(record, pod, address), LOOK)
+
+    def _plan(self, record: Record, pod: str, address: str) -> dict[str, Any]:
+        """{} while the cluster hasn't told of the pod."""
+        if pod not in self._workers.members(record.id):
+            return {}
+        chorus = self._chorus(record)
+        if pod not in chorus.course.names:
+            chorus.decide({"t": COURSE, "do": "know", "name": pod})
+        self._addresses[record.id, pod] = address
+        request = checked_request(self._bursts.folder_of(record).request())
+        plan = make_pod_plan(record, request, self._settings.journal_bytes // record.most)
+        return {"plan": plan.to_json(), "number": chorus.course.number_of(pod)}
 
     def words(self, record: Record, number: int, since: int, data: bytes) -> dict[str, Any]:
-        chorus = self.chorus(record)
+        chorus = self._chorus(record)
         upto = chorus.take(number, since, data)
         if data:
             self.turn(record)
@@ -148,7 +139,7 @@ class Elastic:
 
     def turn(self, record: Record) -> None:
         """All that is due."""
-        chorus = self.chorus(record)
+        chorus = self._chorus(record)
         while record.state == RUNNING:
             step = chorus.course.decide(self._view(record, chorus), time.monotonic())
             if step is None:
@@ -156,7 +147,7 @@ class Elastic:
             if isinstance(step, Ending):
                 if step.failure is not None:
                     self._bursts.folder_of(record).note({name: value for name, value in step.failure.items() if name != "group"})
-                self._over(record, step.outcome, step.message)
+                self._standing.over(record, step.outcome, step.message)
                 return
             self._carry_out(record, chorus, step)
 
@@ -190,7 +181,7 @@ class Elastic:
         self.turn(record)
         if record.state != RUNNING:
             return
-        chorus, members = self.chorus(record), self._workers.members(record.id)
+        chorus, members = self._chorus(record), self._workers.members(record.id)
         if chorus.course.now is None:
             await self._absence.look(record, members.values(), bool(chorus.course.names))
             if record.state != RUNNING:
@@ -261,7 +252,7 @@ class Elastic:
             return 0, "", set()
         waiting = self._broker.guests.waiting(WAITED)
         nodes = {member.node for member in members.values() if member.flex in record.flex}
-        ours = ("", self._workers.resource(self._kept(record)["flex"]))
+        ours = ("", self._workers.resource(self._bursts.folder_of(record).job()["flex"]))
         helped = [each for each in waiting if each.node in nodes and each.resource in ours]
         at, given = self._given.get(record.id, (0.0, 0))
         given = given if time.monotonic() - at < GIVEN_SECONDS else 0
@@ -273,7 +264,7 @@ class Elastic:
             return 0
         at, found = self._idle.get(record.id, (0.0, 0))
         if now - at >= LOOK_ROUND or not at:
-            found = await self._workers.room(self._kept(record)["flex"], self._everywhere)
+            found = await self._workers.room(self._bursts.folder_of(record).job()["flex"], self._everywhere)
             self._idle[record.id] = now, found
         return found
 
@@ -282,7 +273,7 @@ class Elastic:
         made = self._made.setdefault(record.id, set())
         for flex in [each for each in record.flex if each not in made]:
             try:
-                await self._workers.begin(self._kept(record)["flex"], flex, record.job)
+                await self._workers.begin(self._bursts.folder_of(record).job()["flex"], flex, record.job)
             except ElasticError as exc:
                 if exc.reason == "api_unavailable":
                     raise  # it is tried again
@@ -304,20 +295,19 @@ class Elastic:
 
     # inside
 
+    def _chorus(self, record: Record) -> Chorus:
+        if record.id not in self._known:
+            self._known[record.id] = Chorus.of(self._bursts.folder_of(record), record.restartable)
+        return self._known[record.id]
+
     def _more(self, record: Record, count: int) -> None:
         self._idle.pop(record.id, None)  # they are no longer idle
         record.flex += range(record.flexed + 1, record.flexed + count + 1)
         record.flexed += count
 
-    def _kept(self, record: Record) -> dict[str, Any]:
-        try:
-            return burst.read_json(self._bursts.folder_of(record).path / JOB)
-        except (OSError, ValueError):
-            raise BadRequest(f"Of {record.name} no manifests are kept.") from None
-
     def _clear_results(self, record: Record) -> None:
         """What a rank gave back in a group that was lost is nobody's result."""
-        course = self.chorus(record).course
+        course = self._chorus(record).course
         world = len(course.now.pods) if course.now is not None else 0
         for file in (self._bursts.folder_of(record).path / burst.RESULTS).glob("*"):
             if int(file.name.partition(".")[0]) >= world:
