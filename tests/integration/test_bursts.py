@@ -60,6 +60,13 @@ def test_files_that_a_rank_makes_are_open_to_whom_the_gateway_lets_them_be(brows
     assert browser.run(distributed("import os\nprint(oct(os.umask(0o777)))", "-w 1 -e none")).out == f"{oct(ours)}\n"
 
 
+def test_modules_beside_the_notebook_can_be_imported_and_taken_along(browser):
+    browser.run("import pathlib; pathlib.Path('beside_the_notebook.py').write_text('VALUE = 5')")
+    assert browser.run(distributed("import beside_the_notebook\nprint(beside_the_notebook.VALUE)", "-w 1 -e none")).out == "5\n"
+    browser.run("import beside_the_notebook")
+    assert browser.run(distributed("print(beside_the_notebook.VALUE + 1)", "-w 1 -e none")).out == "6\n"
+
+
 def test_results_of_several_ranks_come_as_lists(browser):
     assert browser.run(distributed("mine = RANK * 10", "-w 2 -e none --ranks all")).status == "ok"
     assert browser.run("print(mine)").out == "[0, 10]\n"

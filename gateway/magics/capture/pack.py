@@ -138,7 +138,7 @@ class _Packing:
             "source": code.to_json(),
             "facts": versions.facts({*pickler.packages, *(item.type.partition(".")[0] for item in listing)}),
             "files": texts(pickler.files),
-            "path": [entry for entry in sys.path if entry],
+            "path": [entry or os.getcwd() for entry in sys.path],  # "", the folder of the notebook, is where its own modules lie
             "folder": os.getcwd(),
             "reads": [name for name in self._names.reads if name in self._options.own],
             "accelerated": pickler.storages.accelerated,
