@@ -107,6 +107,11 @@ class Bursts:
             await asyncio.gather(self._round, return_exceptions=True)
         await self._launcher.close()
 
+    @property
+    def capsule_bytes(self) -> int:
+        """What a cell may take along."""
+        return self._settings.capsule_bytes
+
     # asked by a kernel, and by REST
 
     async def answer(self, supervisor: Supervisor, question: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +120,7 @@ class Bursts:
         if op == "create":
             return self.create(supervisor, question)
         if op == "preview":
-            return {"manifests": self._launcher.preview(self._new(supervisor, question), supervisor)}
+            return {"manifests": self.preview(supervisor, question)}
         if op == "list":
             return {"bursts": self.listing(user)}
         record = self.find(question.get("burst"), user)
@@ -136,6 +141,10 @@ class Bursts:
             raise BadRequest(f"A burst can't be asked to {str(op)[:40]!r}.")
         return {"burst": self._for_kernel(record)}
 
+    def preview(self, supervisor: Supervisor, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+        """What it would be made of in a cluster; [] where there is none. Raises ``ElasticError``."""
+        return self._launcher.preview(self._new(supervisor, wanted), supervisor)
+
     def create(self, supervisor: Supervisor, wanted: dict[str, Any]) -> dict[str, Any]:
         """Make room for one. The kernel puts what its cell needs into its folder, then says start."""
         record, there = self._new(supervisor, wanted), self._launcher.usable(supervisor, self._leasable())
@@ -152,7 +161,7 @@ class Bursts:
         if there and wanted.get("uses_gpu") and "gpus" not in wanted and not record.gpus:
             text = f"These workers have no GPU: with one each they would need {record.least}, and there are {there} here."
             folder.note({"t": burst.NOTE, "at": time.time(), "text": text})
-        return {"burst": self._for_kernel(record), "capsule_bytes": self._settings.capsule_bytes}
+        return {"burst": self._for_kernel(record), "capsule_bytes": self.capsule_bytes}
 
     def _new(self, supervisor: Supervisor, wanted: dict[str, Any]) -> Record:
         """Raises ``BadRequest``."""

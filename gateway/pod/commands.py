@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from ..protocol.errors import BadRequest, WireError
+from .python import as_started
 
 if TYPE_CHECKING:
     from .proxy import Proxy
@@ -53,6 +54,9 @@ def call(proxy: Proxy, asked: dict[str, Any], later: Callable[[dict[str, Any]], 
         proxy.life.end(float(asked["grace"])) if "grace" in asked else proxy.life.end()
     elif do == "environment":
         return {"env": proxy.spec.env}
+    elif do == "python":
+        info = proxy.answers.info.get("language_info", {})
+        return as_started(proxy.spec, proxy.process, str(info.get("version", "")))
     elif do == "become":
         proxy.become(asked["whose"])
     elif do == "uses":

@@ -39,12 +39,16 @@ class KernelProcess:
         path.write_text(json.dumps({**self.info, "key": spec.key, "signature_scheme": "hmac-sha256", "kernel_name": spec.name}))
         argv = [arg.replace("{connection_file}", str(path)) for arg in spec.argv]
         env = {
-            **(os.environ if spec.inherit_env else {}),
-            **spec.env,
+            **self.environment,
             "JPY_PARENT_PID": str(os.getpid()),
             "ELASTIC_SUPERVISOR": str(self._folder / "magic.sock"),
         }
         self.child = Child(argv, env, self.folder_of_work, self._folder / "kernel.log", self._umask)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """That a kernel process is started with, but for what is this supervisor's own business."""
+        return {**(os.environ if self._spec.inherit_env else {}), **self._spec.env}
 
     def came_up(self) -> None:
         """It has answered, or never will."""

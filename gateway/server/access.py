@@ -43,7 +43,7 @@ class ElasticAuthorizer(Authorizer):
         if match := _OF_BURST.search(path):
             return self._owns_burst(handler, user, unquote(match[1]))
         if action != "read":
-            return resource in ("kernels", "sessions")  # to start one
+            return resource in ("kernels", "sessions", "bursts")  # to start one
         asked = handler.get_query_argument("kernel", "")
         return not asked or self._owns_kernel(handler, user, asked)
 

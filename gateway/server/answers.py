@@ -33,7 +33,7 @@ STATUS: dict[type[ElasticError], int] = {
 }
 BY_REASON = {
     "too_large": 413, "no_such_kernel": 404, "no_such_kernelspec": 404, "no_such_node": 404, "no_such_burst": 404, "kernel_limit": 429,
-    "pending": 409, "not_kept": 507, "forbidden": 403, "api_unavailable": 503,
+    "pending": 409, "not_kept": 507, "forbidden": 403, "api_unavailable": 503, "not_python": 400,
 }  # fmt: skip
 WORDS = {  # where jupyter_server has none of its own
     403: "You are not let in: the token is missing or wrong (send it as the header `Authorization: token ...`), or the gateway was asked "

@@ -1,19 +1,24 @@
-"""``/api/bursts``: the bursts of this gateway's kernels, for programs and people. A burst is created by its kernel, not here.
+"""``/api/bursts``: the bursts of this gateway's kernels, for programs and people; one is created by its kernel, or here for it.
 
-Results are handed out as the bytes that they are. It must never unpickle one, nor read a whole one into memory.
+Results are handed out as the bytes that they are. What else lies in a burst's folder stays between the kernel and its ranks: the capsule
+(the user's variables), how the kernel's Python is run (its environment may hold secrets), saved states, and exceptions as objects, whose
+text is among the events. It must never unpickle anything, nor read a whole result into memory.
 """
 
 from __future__ import annotations
 
 import json
 
+from jupyter_server.utils import url_path_join
 from tornado.iostream import StreamClosedError
 
+from ..broker.link import KernelLink
+from ..burst import posted
 from ..burst.bursts import Bursts
 from ..burst.record import Record
 from ..protocol import burst
-from ..protocol.errors import BadRequest, BrokerUnavailable
-from .answers import Handler, rest
+from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError
+from .answers import Handler, no_such_kernel, rest
 
 EVENTS_BYTES = 1 << 20  # of one answer
 PIECE = 1 << 20
@@ -46,9 +51,33 @@ class BurstHandlerBase(Handler):
 
 
 class BurstsHandler(BurstHandlerBase):
+    """``POST`` creates one for a kernel, which may be busy; ``dry_run``: only what it would be made of in a cluster."""
+
     @rest
     async def get(self) -> None:
         self.answer({"bursts": [each for each in self.bursts.listing() if self.mine(each["user"])]})
+
+    @rest
+    async def post(self) -> None:
+        bursts = self.bursts
+        wanted = posted.read(self.body(), bursts.capsule_bytes)
+        link = self.line(wanted.kernel_id)
+        if wanted.dry_run:
+            self.answer({"manifests": bursts.preview(link.supervisor, dict(wanted.wanted))})
+            return
+        record = await posted.create(bursts, link, wanted)
+        self.set_header("Location", url_path_join(self.base_url, "api", "bursts", record.id))
+        self.answer(bursts.shown(record), 201)
+
+    def line(self, kernel_id: str) -> KernelLink:
+        """To a kernel on which the asker may act. Raises ``ElasticError``; of others' kernels nobody learns that they are there."""
+        link: KernelLink | None = self.settings["elastic_broker"].links.get(kernel_id)
+        if link is not None and self.mine(link.supervisor.whose_name):
+            return link
+        kernels = self.kernel_manager
+        if link is None and kernel_id in kernels and self.mine(kernels.user_of(kernel_id)):
+            raise ElasticError("The kernel still starts, or can't be reached just now: ask again.", reason="pending")
+        raise no_such_kernel()
 
 
 class BurstHandler(BurstHandlerBase):

@@ -10,6 +10,7 @@ import yaml
 from openapi_spec_validator import OpenAPIV2SpecValidator
 from tornado.web import RequestHandler
 
+from gateway.burst import posted
 from gateway.server.embed import SERVICES
 from gateway.server.stock import SWAGGER
 
@@ -46,3 +47,7 @@ def test_whatever_is_described_is_served(path, verb):
 def test_whatever_is_served_is_described(pattern, handler):
     found = {verb for path, verb in described() if re.fullmatch(pattern, path.format(**VALUES))}
     assert found == verbs(handler) - {verb for path, verb in STOCK if path == pattern}
+
+
+def test_a_burst_is_described_with_every_field_that_it_may_have():
+    assert set(SPEC["definitions"]["BurstRequest"]["properties"]) == set(posted.FIELDS)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import re
 import shlex
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from ...protocol.burst import REQUIREMENT
+from ...protocol.burst import COMPRESSION, REQUIREMENT, SAVE_EVERY
 from ...protocol.durations import read_duration
 from ...protocol.roles import PS
 
@@ -25,7 +24,6 @@ _ABSENT = {  # words of other launchers
 INSTALLED = "installed"
 ROLE_WORDS = ("name", "count", "gpus", "cpu", "memory", "image")
 LAUNCHERS = ("auto", "local", "job", "jobset", "trainjob", "volcano", "rayjob", "mpijob")
-SAVE_EVERY = 300.0  # seconds between two saves of an elastic.State, beside those that a change of size needs
 
 
 class Usage(Exception):
@@ -152,7 +150,7 @@ def _compress(text: Optional[str], engine: str) -> Optional[str]:
         return None
     if engine != "torch":
         raise Usage(f"--compress is for the gradients of -e torch, not of -e {engine}")
-    if not re.fullmatch(r"fp16|bf16|powersgd(:[1-9][0-9]{0,3})?", text):
+    if not COMPRESSION.fullmatch(text):
         raise Usage(f"--compress takes fp16, bf16, powersgd or powersgd:RANK, not {text!r}")
     return text
 

@@ -23,6 +23,7 @@ from ..elastic.member import Left
 from .display import Display, Show
 from .returning import Frame, pack, pickler_with
 from .running import execute, find_device
+from .shell import in_python
 
 
 class LoadError(ElasticError):
@@ -70,6 +71,8 @@ class Cell:
     def __init__(self, header: dict[str, Any], arena: Arena, differences: list[versions.Difference], local_rank: int) -> None:
         self.differences, self.missing = differences, versions.missing(header["installed"])
         self.source = Source.from_json(header["source"])
+        if header.get("as_written"):
+            self.source = self.source._replace(text=in_python(self.source.text))
         self._header, self._local_rank = header, local_rank
         self._device: Any = None
         self._injected: dict[str, Any] = {}

@@ -5,6 +5,7 @@ It must never start IPython for a cell that doesn't ask for it.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import re
@@ -12,7 +13,28 @@ import subprocess
 import sys
 from typing import Any, Callable
 
+from ...protocol.errors import ElasticError
+
+_IPYTHONS = re.compile(r"^\s*(?:[\w, ]+=\s*)?[%!]|^\s*\?|\?\s*$", re.MULTILINE)  # what lines have that are IPython's alone
 _VARIABLE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|\$(\w+)")
+
+
+def in_python(text: str) -> str:
+    """A cell that no notebook has turned into Python. Raises ``ElasticError`` where only an IPython could read it, and there is none."""
+    try:
+        compile(text, "<cell>", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        return text
+    except (SyntaxError, ValueError):
+        pass
+    if not _IPYTHONS.search(text):
+        return text  # it is just wrong, and running it will say where
+    if importlib.util.find_spec("IPython") is None:
+        raise ElasticError(
+            "The cell has lines that only IPython reads (%, ! or ?), and its workers' Python has none. Install IPython there, or write "
+            "the cell without them.",
+            reason="not_loaded",
+        )
+    return str(importlib.import_module("IPython.core.inputtransformer2").TransformerManager().transform_cell(text))
 
 
 class Shell:

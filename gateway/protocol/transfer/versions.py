@@ -56,8 +56,8 @@ def differences(there: dict[str, Any]) -> list[Difference]:
     if there.get("format") != FORMAT:
         found.append(Difference("jupyter-elastic-gateway's format", str(there.get("format")), str(FORMAT), True))
     for name, here, parts in (("Python", platform.python_version(), 2), ("cloudpickle", VERSION, 1)):
-        other = str(there.get(name.lower()))
-        if other != here:
+        other = there.get(name.lower())
+        if other is not None and other != here:  # None: nothing was packed
             found.append(Difference(name, other, here, other.split(".")[:parts] != here.split(".")[:parts]))
     for name, other in there.get("packages", {}).items():
         here = version_here(name)
