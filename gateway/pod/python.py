@@ -25,8 +25,8 @@ def as_started(spec: Spec, process: KernelProcess, version: str) -> dict[str, An
     env, first = process.environment, spec.argv[0]
     if spec.language != "python" or not _NAME.fullmatch(Path(first).name):
         raise ElasticError(
-            f"This kernel is not started as a Python ({Path(first).name}), so nobody but itself knows how its cells could run elsewhere: in a "
-            "Python kernel use %%distributed.",
+            f"This kernel is not started as a Python ({Path(first).name}), so nobody but itself knows how its cells could run elsewhere. "
+            "In a Python kernel, use %%distributed.",
             reason="not_python",
         )
     pid = process.child.pid if process.child is not None else None
