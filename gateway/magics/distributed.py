@@ -53,7 +53,7 @@ class Distributed:
         ``-g N``           GPUs for each worker, leased all at once; 1 if the cell uses them and there are as many, else 0
         ``--in a,b``       take these along too; ``--no-in``: take nothing along
         ``--out a,b``      bring exactly these back
-        ``--ranks 0,1``    bring back from these ranks, each name a list by rank; ``all`` of them
+        ``--ranks 0,1``    bring back from these ranks, each name a list by rank, but what is imported or defined; ``all``
         ``--show 0,1``     show what these ranks print, or ``all`` (the default with -e none)
         ``--no-init``      with -e torch: leave torch.distributed's process group to the cell
         ``--detach``       go on at once, and let it outlive this kernel; ``%burst result`` brings home what it made

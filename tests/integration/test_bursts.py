@@ -117,6 +117,31 @@ def test_the_real_exception_of_a_rank_is_raised_and_the_others_are_ended(browser
     assert browser.run(distributed("print('again', RANK)")).out.count("again") == 2
 
 
+def test_a_rank_that_is_ended_while_it_tells_of_its_own_failure_adds_nothing_to_what_is_shown(browser, tmp_path):
+    body = f"""
+        import pathlib, time
+        telling = pathlib.Path({str(tmp_path / "telling")!r})
+        class Slow(Exception):
+            def __reduce__(self):
+                telling.touch()
+                time.sleep(60)
+        if RANK == 0:
+            raise Slow()
+        while not telling.exists():
+            time.sleep(0.01)
+        raise ValueError('first')
+    """
+    cell = browser.run(distributed(body))
+    assert (cell.ename, cell.evalue, cell.err) == ("ValueError", "first", ""), cell
+
+
+def test_what_cant_be_taken_along_is_told_in_one_sentence(browser):
+    browser.run("import threading\nlock = threading.Lock()")
+    running = browser.begin(distributed("print(lock)"))
+    assert browser.finish(running).ename == "CaptureError"
+    assert re.fullmatch(r"CaptureError: lock \(_thread.lock\) can't be sent .*", traceback(browser, running))
+
+
 def test_a_rank_that_just_exits_is_told_with_its_code(browser):
     cell = browser.run(distributed("import os, time\nif RANK == 1:\n    os._exit(3)\ntime.sleep(600)"))
     assert cell.ename == "BurstFailed"

@@ -6,6 +6,7 @@ runs code.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from .pack import Capsule
 from .pack import sent as live
 
 Sent = Union[Capsule, Sequence[Buffer], None]
+CODE = (types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType)
 
 
 @dataclass
@@ -52,7 +54,8 @@ def take(blobs: Sequence[Buffer], namespace: dict[str, Any], sent: Sent = None) 
 def take_each(results: dict[int, Sequence[Buffer]], namespace: dict[str, Any], sent: Sent = None) -> Report:
     """Results of several ranks, by rank: each assigned name becomes a list of what the ranks have, in their order.
 
-    An object can only become what one rank made of it: changes are taken from the first.
+    An object can only become what one rank made of it: changes are taken from the first. So are modules, classes and functions: a cell
+    that imports or defines something leaves the notebook what any cell would.
     """
     whole = Report()
     lists: dict[str, list[Any]] = {}
@@ -64,7 +67,7 @@ def take_each(results: dict[int, Sequence[Buffer]], namespace: dict[str, Any], s
         whole.mutated += report.mutated
         whole.skipped.update((f"{name} (rank {rank})", reason) for name, reason in report.skipped.items())
         whole.notes += [note for note in report.notes if note not in whole.notes]
-    namespace.update(lists)
+    namespace.update((name, values[0] if isinstance(values[0], CODE) else values) for name, values in lists.items())
     whole.assigned = list(lists)
     return whole
 

@@ -82,6 +82,9 @@ def run(folder: Path, part: Part, line: Line, state: Optional[str]) -> int:
         return 0
     except ElasticError as exc:
         return _fail(line, str(exc), "", raised=False)
+    except KeyboardInterrupt:  # the cell is through, and others are the reason that this rank is to end
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return _fail(line, "KeyboardInterrupt", "", raised=False)
     except Exception as exc:  # ours, or what a result's own code raises
         return _fail(line, f"{type(exc).__name__}: {exc}", traceback.format_exc(), raised=False)
     flush()

@@ -282,9 +282,16 @@ def test_the_notebooks_objects_are_not_touched_by_packing(notebook):
 
 def test_results_of_several_ranks_are_lists_and_changes_are_the_first_ones(notebook):
     notebook.here("items = []; base = 10")
-    capsule = notebook.pack("items.append(RANK); mine = RANK * 2\ndef f(): return base")
+    capsule = notebook.pack("import json; items.append(RANK); mine = RANK * 2\ndef f(): return base\nclass K: pass")
     backs = {rank: notebook.ranks.run(capsule.blobs, {"RANK": rank}).back for rank in (2, 0, 1)}
     report = capture.take_each(backs, notebook.names)
     assert notebook["mine"] == [0, 2, 4] and notebook["items"] == [0] and report.mutated == ["items"]
-    notebook.here("base = 11")
-    assert [f() for f in notebook["f"]] == [11, 11, 11] and set(report.assigned) == {"mine", "f"}
+    assert set(report.assigned) == {"json", "mine", "f", "K"}
+
+
+def test_what_a_cell_imports_or_defines_is_no_list_whatever_ranks_results_are_of(notebook):
+    notebook.here("base = 10")
+    capsule = notebook.pack("import json\nfrom collections import Counter\nfrom math import sin\ndef f(): return base\nclass K: pass")
+    capture.take_each({rank: notebook.ranks.run(capsule.blobs, {"RANK": rank}).back for rank in (0, 1)}, notebook.names)
+    notebook.here("base = 11; made = json.dumps(Counter('a')), sin(0), f(), type(K())")
+    assert notebook["made"] == ('{"a": 1}', 0.0, 11, notebook["K"])
