@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..protocol import burst
+from ..protocol.losses import Losses
 from .verdict import follows
 
 Event = dict[str, Any]
 
 COURSE = "course"  # an event: what was decided, by its ``do``
-MOST_LOSSES = 3  # of workers, without a save in between: each time they begin where they began before
 LAST_WORDS = 1.0  # seconds in which others may say that they failed earlier, or turn out to be gone
 PEER_SECONDS = 20.0  # for a pod that others miss to be seen as gone
 PATIENCE = 20.0  # seconds for all workers to come to a commit, from the first that has; then they go on, and are asked again later
@@ -74,7 +74,7 @@ class Course:
         self.saved: tuple[str, str] | None = None  # file, and where the loops were
         self.asked, self.open, self.until = 0, False, None  # the newest question, whether it is unanswered, its answer
         self._at: dict[int, int] = {}  # commits of those that wait for the answer
-        self._groups = self._losses = 0
+        self._groups, self._losses = 0, Losses()
         self._ended = ""  # by a pod itself: why
         self._since: dict[str, float] = {}
 
@@ -122,7 +122,8 @@ class Course:
             self.next = None
         elif what == "end":
             self.now, self.open, self.until, self._since = None, False, None, {}
-            self._losses = self._losses + 1 if event["lost"] else 0
+            if event["lost"]:
+                self._losses.lost()
         elif what == "ask":
             self.asked, self.open, self.until, self._at = event["asked"], True, None, {}
         elif what == "answer":
@@ -138,8 +139,8 @@ class Course:
         elif kind == burst.COMMITS:
             self.commits = True
         elif kind == burst.SAVED:
-            self._losses = 0
             self.saved = str(event["file"]), str(event["text"])
+            self._losses.saved(self.saved[1])
         elif kind == burst.AT and self.open and event["asked"] == self.asked:
             self._at[pod] = int(event["commits"])
         elif kind == burst.LEFT:
@@ -205,8 +206,8 @@ class Course:
         return _do("group", number=self._groups + 1, pods=pods)
 
     def _loss(self, why: str) -> Event | Ending:
-        if self._losses >= MOST_LOSSES:
-            return Ending(burst.ERROR, f"Workers were lost {self._losses + 1} times, and nothing was saved in between. {why}")
+        if ended := self._losses.too_many():
+            return Ending(burst.ERROR, f"{ended} {why}")
         assert self.now is not None
         return _do("end", number=self.now.number, lost=True, why=why)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway.burst.course import AGAIN, COURSE, LAST_WORDS, MOST_LOSSES, PATIENCE, PEER_SECONDS, SETTLE, Course, Ending, View
+from gateway.burst.course import AGAIN, COURSE, LAST_WORDS, PATIENCE, PEER_SECONDS, SETTLE, Course, Ending, View
 from gateway.protocol import burst
+from gateway.protocol.losses import MOST_IN_PLACE, MOST_UNSAVED
 
 
 class Story:
@@ -255,11 +256,28 @@ def test_who_only_misses_another_is_given_time_until_that_is_seen_as_gone() -> N
 
 def test_workers_that_are_lost_again_and_again_end_it() -> None:
     story = Story(0, 1, restartable=True)
-    for number in range(MOST_LOSSES):
+    for number in range(MOST_UNSAVED):
         assert story.lose(number) == ["end"]
         assert story.join(number + 2) == ["group", "go"]
-    assert story.lose(MOST_LOSSES) == ["over: error"]
+    assert story.lose(MOST_UNSAVED) == ["over: error"]
     assert story.ending is not None and "lost 4 times, and nothing was saved in between" in story.ending.message
+
+
+def test_many_losses_end_it_only_where_it_comes_no_farther_in_between() -> None:
+    for far in (True, False):
+        story = Story(0, 1)
+        story.commit()
+        for number in range(3 * MOST_IN_PLACE):
+            if story.lose(number) != ["end"]:
+                break
+            assert story.join(number + 2) == ["group", "go"]
+            group = story.course.now.number  # type: ignore[union-attr]
+            story.say(burst.COMMITS, *story.working)
+            story.say(burst.SAVED, story.working[0], file=f"state.{group}.1", text=f"step {number if far else 1}")
+        if far:
+            assert story.ending is None
+        else:
+            assert story.ending is not None and "lost 11 times, and came no farther in between than step 1." in story.ending.message
 
 
 def test_words_of_a_group_that_is_over_change_nothing() -> None:

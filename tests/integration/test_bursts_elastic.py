@@ -106,7 +106,18 @@ def test_a_worker_that_is_lost_again_and_again_ends_the_burst(gateway, tmp_path)
         browser = kernel.open()
         cell = browser.run(stepping(tmp_path, "-w 2 -e none --restartable", before="os._exit(3)"), seconds=120)
         assert cell.status == "error"
-        assert "Workers were lost 4 times, and no commit came in between" in cell.evalue
+        assert "Workers were lost 4 times, and nothing was saved in between" in cell.evalue
+
+
+def test_a_worker_that_is_lost_at_the_same_step_again_and_again_ends_the_burst_though_it_commits_before(gateway, tmp_path):
+    with gateway.kernel(KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        begun = browser.begin(stepping(tmp_path, "-w 2 -e none", seconds=0.01, inside="if step == 20 and RANK: os._exit(3)"))
+        cell = browser.finish(begun, seconds=120)
+        assert (cell.status, "Workers were lost 4 times, and nothing was saved in between" in cell.evalue) == ("error", True), cell
+        assert "Rank 1" in cell.evalue or "rank 1" in cell.evalue
+        text = "".join(str(m["content"]) for m in browser.messages if m["parent"] == begun)
+        assert text.count("Other workers go on from its last save (step 1)") == 3
 
 
 def test_without_a_commit_nothing_begins_anew_by_itself(gateway, tmp_path):

@@ -17,6 +17,7 @@ from typing import Any, Optional
 
 from ...protocol import burst
 from ...protocol.burst import Plan, Size
+from ...protocol.losses import Losses
 from ..child import started
 from ..possession import Possession
 from . import packages
@@ -26,7 +27,6 @@ from .meeting import Rank
 
 LOOK = 0.1  # seconds between two looks at clocks, exit codes and the size that is wanted
 STEP_SECONDS = 5.0  # between two words in the journal on how far the loops are
-MOST_LOSSES = 3  # of workers, without a commit in between
 
 
 class Agent:
@@ -47,7 +47,7 @@ class Agent:
         self._saved: Optional[str] = None  # the file to go on from
         self._saved_where = ""
         self._began_from: Optional[str] = None  # the one that the group has gone on from
-        self._losses = 0
+        self._losses = Losses()
         self._failed_at: Optional[float] = None
         self._refused = 0
         self._step_at = float("-inf")
@@ -155,12 +155,12 @@ class Agent:
         return self._commits or self._plan.restartable
 
     def _lost(self, why: str) -> None:
-        self._losses += 1
         if not self._can_go_on:
             self._end(burst.ERROR, why)
-        elif self._losses > MOST_LOSSES:
-            self._end(burst.ERROR, f"Workers were lost {self._losses} times, and no commit came in between. {why}")
+        elif ended := self._losses.too_many():
+            self._end(burst.ERROR, f"{ended} {why}")
         else:
+            self._losses.lost()
             whence = f"from its last save ({self._saved_where or 'before any loop'})" if self._saved else "from the beginning"
             self._note(f"{why.splitlines()[0]} Other workers go on {whence}.")
             self._now.end(at_once=True)
@@ -170,7 +170,7 @@ class Agent:
         """The group has left, or is lost: once it is gone, its successor begins."""
         if not self._now.over:
             return
-        left, size = self._now.left, self._now.size
+        size = self._now.size
         self._now.clear()
         self._hear_out()
         self._now.close()
@@ -182,8 +182,6 @@ class Agent:
         if taken:
             self._end(burst.ERROR, f"{taken}. Run the cell again.")
             return
-        if left:
-            self._losses = 0
         self._began_from, before = self._saved, self._began_from
         self._forget(before)
         self._now.start(self._saved)
@@ -238,11 +236,11 @@ class Agent:
             return
         kind = event.pop("t")
         if kind == burst.COMMITS:
-            self._losses = 0
             if not self._commits:
                 self._commits = True
                 self._write_group()
         elif kind == burst.SAVED:
+            self._losses.saved(str(event["text"]))
             before, self._saved, self._saved_where = self._saved, str(event["file"]), str(event["text"])
             self._step(self._saved_where, always=True)
             self._forget(before)
