@@ -119,8 +119,8 @@ def _for_ranks(said: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, 
     if "installed" in pip:
         raise BadRequest("pip can't have 'installed' here: nobody but the kernel knows what is installed in it. Name the packages.")
     return {
-        "pip": {"same": [], "wanted": pip}, "out": _list(said, "out", "names of variables", _is_name), "give_back": _ranks(said, wanted),
-        "init": _switch(said, "init", True) and torch, "save_every": seconds, "compress": compress,
+        "pip": {burst.SAME: [], burst.WANTED: pip}, "out": _list(said, "out", "names of variables", _is_name),
+        "give_back": _ranks(said, wanted), "init": _switch(said, "init", True) and torch, "save_every": seconds, "compress": compress,
     }  # fmt: skip
 
 

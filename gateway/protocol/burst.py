@@ -68,6 +68,7 @@ USER_ERROR = 13  # exit code of a rank's pod whose cell has failed: by it the cl
 
 REQUIREMENT = re.compile(r"[A-Za-z0-9][^\x00-\x1f]{0,999}")  # what pip may be told to install: no option of pip's, nor a path
 
+SAME, WANTED = "same", "wanted"  # of what pip is to install: what the notebook has, in those very versions; what the user names
 COMPRESSION = re.compile(r"fp16|bf16|powersgd(:[1-9][0-9]{0,3})?")  # of gradients that torch sends
 SAVE_EVERY = 300.0  # seconds between two saves of an elastic.State, beside those that a change of size needs
 

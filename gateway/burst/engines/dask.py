@@ -12,7 +12,7 @@ from ...protocol.burst import Process
 from ..record import Record
 from .spmd import free_port, python
 
-READY = "dask.ready"  # a file: the cluster is up, and its keys are there
+READY = "dask.ready"  # a file: all workers are there, and the keys
 
 
 def processes(record: Record, request: dict[str, Any], folder: Path) -> list[Process]:

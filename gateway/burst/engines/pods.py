@@ -18,7 +18,7 @@ from ...protocol.errors import BadRequest
 from ...protocol.roles import WORKER, Role, members
 from ..layout import layout
 from ..record import Record
-from . import tf_ps
+from . import dask, ray, tf_ps
 from .keys import CERTIFICATE, KEY, RAY_TOKEN
 from .roles import told
 from .spmd import python
@@ -149,9 +149,9 @@ def _dask(here: Here) -> list[Process]:
     member = here.python("-m", "gateway.pod.burst.dask_member")
     made = [Process(argv=[*member, "worker", scheduler], env=env, name=f"Dask worker {here.number}", ranks=0)]
     if here.number == 0:
-        start = [*member, "scheduler", str(DASK_PORT), str(here.record.workers), f"{{folder}}/{DASK_READY}"]
+        start = [*member, "scheduler", str(DASK_PORT), str(here.record.workers), f"{{folder}}/{dask.READY}"]
         cell = here.rank(0, 1, DASK_SCHEDULER_ADDRESS=scheduler, **env)
-        cell.after = DASK_READY
+        cell.after = dask.READY
         made += [Process(argv=start, env=env, name="the Dask scheduler", ranks=0), cell]
     return made
 
@@ -163,9 +163,9 @@ def _ray(here: Here) -> list[Process]:
     node, size = here.python("-m", "gateway.pod.burst.ray_cluster", "{folder}"), ["1", str(here.record.gpus)]
     if here.number:
         return [Process(argv=[*node, "worker", ip, first, *size], env=env, name=f"Ray node {here.number}", ranks=0)]
-    head = ["head", ip, str(RAY_PORT), *size, str(RAY_PORT + 1), str(here.record.workers), RAY_READY]
+    head = ["head", ip, str(RAY_PORT), *size, str(RAY_PORT + 1), str(here.record.workers), ray.READY]
     cell = here.rank(0, 1, **env)
-    cell.after = RAY_READY
+    cell.after = ray.READY
     return [Process(argv=[*node, *head], env=env, name="the Ray head", ranks=0), cell]
 
 
@@ -184,7 +184,6 @@ def _mpi(here: Here) -> list[Process]:
     return [Process(argv=argv, env=env, name="mpirun")]
 
 
-DASK_READY, RAY_READY = "dask.ready", "ray.ready"  # files: all workers are there
 IN_PODS: dict[str, Callable[[Here], list[Process]]] = {
     "none": _none, "torch": _torch, "mpi": _mpi, "dask": _dask, "ray": _ray, "tf-ps": _tf_ps,
 }  # fmt: skip

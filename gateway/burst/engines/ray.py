@@ -13,7 +13,7 @@ from ...protocol.burst import Process
 from ..record import Record
 from .spmd import free_ports, python
 
-READY = "ray.ready"  # a file: the cluster is up, and its token is there
+READY = "ray.ready"  # a file: all workers are there, and the token
 
 
 def processes(record: Record, request: dict[str, Any], folder: Path) -> list[Process]:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ...protocol.burst import SAME, WANTED
 from .options import INSTALLED, Options
 
 _PACKAGES = str(Path(__file__).parents[3])  # where `gateway` is imported from
@@ -24,7 +25,7 @@ def request(options: Options, installed: list[dict[str, str]]) -> dict[str, Any]
 
 def _pip(options: Options, installed: list[dict[str, str]]) -> dict[str, list[str]]:
     same = [item["spec"] for item in installed if item["spec"]] if INSTALLED in options.pip else []
-    return {"same": same, "wanted": [each for each in options.pip if each != INSTALLED]}
+    return {SAME: same, WANTED: [each for each in options.pip if each != INSTALLED]}
 
 
 def _started() -> int:

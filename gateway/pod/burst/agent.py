@@ -21,6 +21,7 @@ from ...protocol.losses import Losses
 from ..child import started
 from ..possession import Possession
 from . import packages
+from .ending import told_to_end
 from .group import LAST_WORD, Group
 from .journal import Journal
 from .meeting import Rank
@@ -127,10 +128,8 @@ class Agent:
 
     def _told_to_end(self, now: float) -> Optional[tuple[str, str]]:
         """Outcome and message, where somebody or a clock wants its end."""
-        if self._cancelled:
-            return burst.CANCELLED, self._cancelled
-        if self._plan.timeout is not None and now - self._began > self._plan.timeout:
-            return burst.ERROR, f"It ran for {self._plan.timeout:g} seconds, as long as --timeout lets it."
+        if told := told_to_end(self._cancelled, self._plan.timeout, now - self._began):
+            return told
         if self._plan.owner_pid is not None and started(self._plan.owner_pid) != self._plan.owner_started:
             return burst.CANCELLED, "The kernel that asked for it has ended or was restarted."
         return None

@@ -14,6 +14,7 @@ from typing import Any, Optional
 from ...protocol import burst
 from ...protocol.burst import Plan, Process, Size
 from . import packages
+from .ending import told_to_end
 from .group import Group
 from .journal import Journal
 from .meeting import Rank
@@ -88,11 +89,7 @@ class Follower:
     def _told_to_end(self, now: float) -> Optional[tuple[str, str]]:
         if self._failed:
             return burst.ERROR, self._failed
-        if self._cancelled:
-            return burst.CANCELLED, self._cancelled
-        if self._plan.timeout is not None and now - self._began > self._plan.timeout:
-            return burst.ERROR, f"It ran for {self._plan.timeout:g} seconds, as long as --timeout lets it."
-        return None
+        return told_to_end(self._cancelled, self._plan.timeout, now - self._began)
 
     def _obey(self, orders: dict[str, Any]) -> None:
         wanted = {int(order["number"]): order for order in orders["groups"]}

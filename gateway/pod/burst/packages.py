@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from ...protocol import burst
-from ...protocol.burst import Plan
+from ...protocol.burst import SAME, WANTED, Plan
 from ..child import Child, last_words
 from .journal import Journal
 
@@ -23,7 +23,6 @@ LOOK = 0.1  # seconds between two looks at pip
 TARGET = "packages"  # in the burst's folder, first on the workers' module path
 _LOG = "pip.log"
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--quiet", "--progress-bar", "off")
-SAME, WANTED = "same", "wanted"  # of a request: what the notebook has, in those very versions; what the user names, with what it needs
 
 
 def install(
@@ -35,46 +34,26 @@ def install(
         return None
     journal.add(burst.WAITS, text=f"installs {', '.join(names[:4])}{' …' * (len(names) > 4)} for its workers")
     python = str(burst.read_json(folder / burst.REQUEST)["python"])
+    log = folder / _LOG
     try:
-        installing = Installing(folder, python, plan.env, umask)
+        child = Child([python, "-m", __name__, str(folder)], plan.env, str(folder), log, umask)
     except OSError as exc:
         return burst.ERROR, f"{python} can't be started: {exc.strerror or exc}."
-    while (code := installing.poll()) is None:
-        if outcome := told(time.monotonic()):
-            installing.end()
-            return outcome
-        time.sleep(LOOK)
+    try:
+        while (code := child.poll()) is None:
+            if outcome := told(time.monotonic()):
+                return outcome
+            time.sleep(LOOK)
+    finally:  # of pip nothing is left running, whatever has ended it
+        child.sweep()
+        while child.poll() is None:
+            time.sleep(0.01)
+        child.close()
     if code:
-        return burst.ERROR, installing.trouble()
+        return burst.ERROR, f"What --pip names can't be installed for the workers. pip says:\n{last_words(log)}"
     path = [str(folder / TARGET), plan.env.get("PYTHONPATH", "")]
     plan.env["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     return None
-
-
-class Installing:
-    """pip at work for the burst in ``folder``, whose workers have ``env``. Raises ``OSError`` where Python can't be started."""
-
-    def __init__(self, folder: Path, python: str, env: dict[str, str], umask: int) -> None:
-        self._log = folder / _LOG
-        self._child = Child([python, "-m", __name__, str(folder)], env, str(folder), self._log, umask)
-
-    def poll(self) -> Optional[int]:
-        """As of a process; what pip has left running is ended with it."""
-        code = self._child.poll()
-        if code is not None:
-            self._child.sweep()
-            self._child.close()
-        return code
-
-    def end(self) -> None:
-        self._child.sweep()
-        while self._child.poll() is None:
-            time.sleep(0.01)
-        self._child.close()
-
-    def trouble(self) -> str:
-        """For people, after it has failed."""
-        return f"What --pip names can't be installed for the workers. pip says:\n{last_words(self._log)}"
 
 
 def wanted(folder: Path) -> list[str]:
