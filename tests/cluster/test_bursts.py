@@ -41,6 +41,26 @@ def test_a_cell_runs_in_two_pods_and_what_it_makes_comes_home(pods: PodGateway) 
         until(lambda: left(pods) == [])
 
 
+def test_a_program_has_a_cell_run_for_a_busy_kernel_and_its_result_comes_home(pods: PodGateway) -> None:
+    with pods.kernel("default", KERNEL_USERNAME="ada", KERNEL_MARK="here") as kernel:
+        browser = kernel.open()
+        busy = browser.begin("import pathlib, time\nwhile not pathlib.Path('/tmp/go').exists(): time.sleep(0.05)")
+        until(lambda: kernel.state == "busy")
+        asked = {"kernel_id": kernel.id, "code": "import os\nprint(os.environ['KERNEL_MARK'], RANK)\nmade = WORLD_SIZE", "name": "posted"}
+        shown = pods.call("POST", "/api/bursts", json={**asked, "dry_run": True})
+        assert "Job" in [each["kind"] for each in shown.json()["manifests"]], shown.text
+        assert pods.call("GET", "/api/bursts").json()["bursts"] == []
+        answer = pods.call("POST", "/api/bursts", json=asked)
+        assert (answer.status_code, answer.json().get("user")) == (201, "ada"), answer.text
+        until(lambda: pods.call("GET", "/api/bursts/posted").json()["state"] == "ended")
+        events = pods.call("GET", "/api/bursts/posted/events").json()["events"]
+        assert sorted(event["text"] for event in events if event["t"] == "out") == ["here 0\n", "here 1\n"], events
+        kernel.call("POST", "/interrupt")
+        browser.finish(busy)
+        assert browser.run("%burst result posted\nprint(made)").out == "2\n"
+        until(lambda: left(pods) == [])
+
+
 def test_the_real_exception_of_one_rank_is_raised_and_the_others_are_ended(pods: PodGateway) -> None:
     with pods.kernel("default") as kernel:
         browser = kernel.open()
