@@ -128,8 +128,11 @@ class Bursts:
             self.begin(record)
         elif op == "events":
             since = _whole(question, "since", 0, 1 << 50)
-            data = await self.events(record, since, CHUNK, wait=bool(question.get("wait")))
-            return {"text": data.decode("ascii"), "next": since + len(data), "burst": self._for_kernel(record)}
+            newest = _whole(question, "newest", 0, 1 << 50) if "newest" in question else 1 << 50
+            first = max(since, self.folder_of(record).events_size() - newest)
+            data = await self.events(record, first, CHUNK, wait=bool(question.get("wait")))
+            told = {"text": data.decode("ascii"), "next": first + len(data), "left_out": first - since}
+            return {**told, "burst": self._for_kernel(record)}
         elif op == "scale":
             self.scale(record, question.get("workers"))
         elif op in ("cancel", "forget"):

@@ -156,6 +156,13 @@ class Folder:
         except FileNotFoundError:
             return b""
 
+    def events_size(self) -> int:
+        """Bytes of journal."""
+        try:
+            return (self.path / burst.JOURNAL).stat().st_size
+        except FileNotFoundError:
+            return 0
+
     def note(self, *events: dict[str, Any]) -> None:
         """Add events to the journal, where no agent does; all or none of them, should this process be killed."""
         if events:

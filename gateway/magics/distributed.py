@@ -171,6 +171,7 @@ class Distributed:
             return following.follow()  # type: ignore[return-value]
         except KeyboardInterrupt:
             _try("cancel", following.shown)
+            following.hurry()
             following.follow(time.monotonic() + STOPPING_SECONDS)
             raise
 

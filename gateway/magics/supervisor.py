@@ -24,6 +24,7 @@ NOT_ELASTIC = (
 
 def ask(do: str, *, timeout: float = TIMEOUT, **fields: Any) -> dict[str, Any]:
     """The supervisor's answer, as it came. Raises ``SupervisorLost`` where there is none or it doesn't answer in ``timeout`` seconds."""
+    __tracebackhide__ = True
     path = os.environ.get("ELASTIC_SUPERVISOR")
     if not path:
         raise SupervisorLost(NOT_ELASTIC, reason="not_elastic")

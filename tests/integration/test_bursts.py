@@ -190,6 +190,26 @@ def test_the_stop_button_ends_every_worker(kernel, browser, tmp_path):
     assert browser.run("print('goes on')").out == "goes on\n"
 
 
+def test_the_stop_button_doesnt_wait_for_all_that_was_printed_before(kernel, browser, tmp_path):
+    body = f"""
+        import pathlib, time
+        for _ in range(30_000):
+            print('x' * 1000)
+        pathlib.Path({str(tmp_path / "printed")!r}).touch()
+        try:
+            time.sleep(600)
+        finally:
+            print('cleaned up')
+    """
+    running = browser.begin(distributed(body, "-w 1 -e none --name flood"))
+    until((tmp_path / "printed").exists)
+    kernel.call("POST", "/interrupt")
+    cell = browser.finish(running)
+    assert (cell.ename, cell.out.splitlines()[-1]) == ("KeyboardInterrupt", "cleaned up")
+    assert "`%burst logs flood` has them" in cell.err
+    assert traceback(browser, running) == "KeyboardInterrupt"
+
+
 @pytest.mark.case("D08")
 def test_nothing_that_a_rank_has_started_outlives_its_burst(browser, tmp_path):
     body = f"""

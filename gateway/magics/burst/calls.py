@@ -16,6 +16,7 @@ EVENTS_SECONDS = 45.0  # for a question that is answered when something happens
 
 def call(op: str, timeout: float = 30.0, **fields: Any) -> dict[str, Any]:
     """The gateway's answer. Raises ``ElasticError`` with its reason; ``AWAY`` where no gateway answers just now."""
+    __tracebackhide__ = True
     answer = ask("burst", timeout=timeout, op=op, **fields)
     if not answer.get("ok"):
         raise ElasticError(str(answer.get("message")), reason=str(answer.get("reason")))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ...protocol import burst
@@ -16,6 +17,7 @@ from .calls import AWAY, EVENTS_SECONDS, call
 from .depot import Depot, depot
 from .outlet import Outlet
 
+NEWEST = 1 << 16  # bytes of events that are still shown once somebody has stopped it
 RETRY_SECONDS = 0.5  # between two tries to reach a gateway that is away
 
 
@@ -38,14 +40,22 @@ class Following:
     outlet: Outlet
     status: bool = True  # whether there is a line that tells how it goes
     _since: int = 0
-    _rest: str = ""
+    _rest: str = ""  # of an event that has not come whole
+    _lines: deque[str] = field(default_factory=deque)  # events that have come and are not shown yet
     _doing: str = "starting"
     _running: str = ""
     _step: str = ""  # how far its loops are, where it says so
     _failure: Optional[dict[str, Any]] = None
+    _hurries: bool = False
+    _left_out: int = 0  # bytes
+
+    def hurry(self) -> None:
+        """Somebody has stopped it: whoever waits for its end sees the newest of what is still to come."""
+        self._hurries = True
 
     def follow(self, until: float = float("inf")) -> Optional[Ended]:
         """Show what comes until the burst ends; None where ``until`` (monotonic seconds) comes first."""
+        __tracebackhide__ = True
         while time.monotonic() < until:
             try:
                 ended, _ = self._more(wait=True)
@@ -55,6 +65,9 @@ class Following:
                 self._say("the gateway is away; its workers go on", now=True)
                 time.sleep(RETRY_SECONDS)
                 continue
+            except KeyboardInterrupt as exc:  # where in our code that was is nobody's matter
+                exc._render_traceback_ = lambda: ["KeyboardInterrupt"]  # type: ignore[attr-defined]
+                raise
             if ended is not None:
                 return ended
             self._say(self._doing)
@@ -76,16 +89,33 @@ class Following:
 
     def _more(self, wait: bool) -> tuple[Optional[Ended], bool]:
         """The end, if it is among what comes next; whether anything came."""
-        answer = call("events", timeout=EVENTS_SECONDS, burst=self.shown["id"], since=self._since, wait=wait)
-        self.shown, self._since = answer["burst"], answer["next"]
-        *lines, self._rest = (self._rest + answer["text"]).split("\n")
-        for line in lines:
-            event = json.loads(line)
+        __tracebackhide__ = True
+        came = bool(self._lines) or self._ask(wait)
+        while self._lines:
+            event = json.loads(self._lines[0])
             if event["t"] == burst.END:
+                self._lines.clear()
                 return self._ended(event), True
             self._note(event)
+            self._lines.popleft()  # whoever is interrupted before that shows it again rather than never
         self.outlet.flush()
-        return None, bool(answer["text"])
+        return None, came
+
+    def _ask(self, wait: bool) -> bool:
+        """Whether anything came."""
+        __tracebackhide__ = True
+        hurry = {"newest": NEWEST} if self._hurries else {}
+        answer = call("events", timeout=EVENTS_SECONDS, burst=self.shown["id"], since=self._since, wait=wait, **hurry)
+        text, left_out = answer["text"], answer.get("left_out", 0)
+        if left_out:
+            self.outlet.skip()
+            self._rest, text = "", text.partition("\n")[2]
+        *lines, rest = (self._rest + text).split("\n")
+        whole = deque(lines)
+        # no call in between: an interrupt comes before all of it, or after
+        self.shown, self._since, self._rest, self._lines = answer["burst"], answer["next"], rest, whole
+        self._left_out += left_out
+        return bool(answer["text"])
 
     def _note(self, event: dict[str, Any]) -> None:
         if event["t"] == burst.STATE:
@@ -103,6 +133,10 @@ class Following:
 
     def _ended(self, event: dict[str, Any]) -> Ended:
         self.outlet.end()
+        if self._left_out:
+            said = f"{self._left_out / 1e6:.1f} MB of output from before the stop are left out here"
+            self.outlet.note(f"{said}: `%burst logs {self.shown['name']}` has them")
+            self.outlet.flush()
         took = (self.shown.get("ended") or event["at"]) - self.shown["created"]
         words = {burst.OK: "done in", burst.CANCELLED: "cancelled after", burst.ERROR: "failed after", burst.LOST: "lost after"}
         self._say(f"{words[event['outcome']]} {took:.1f} s", now=True)

@@ -25,6 +25,7 @@ class Outlet:
         self._tagged = workers > 1 and (shown is None or len(shown) > 1)
         self._parent = shell.parent_header if hasattr(shell, "parent_header") else {}
         self._rest: dict[tuple[str, str], str] = {}
+        self._bar: Optional[tuple[str, str]] = None  # whose line with a progress bar is the last that is shown, and has no end yet
         self._stream, self._text, self._size = "", [], 0
         self._display_id = f"burst-{uuid.uuid4().hex[:12]}"
         self._status, self._status_at = "", 0.0
@@ -39,21 +40,29 @@ class Outlet:
                 self._out(str(event.get("as") or event["rank"]), event["name"], event["text"])
         elif kind == burst.SHOW:
             if self._shown is None or event["rank"] in self._shown:
-                self.flush()
-                self._send(str(event["msg_type"]), event["content"])
+                self._display(str(event["msg_type"]), event["content"])
         elif kind == burst.NOTE:
-            self._write("stderr", f"[{event['text']}]\n")
+            self.note(event["text"])
 
     def flush(self) -> None:
         if self._text:
             text, self._text, self._size = "".join(self._text), [], 0
             self._send("stream", {"name": self._stream, "text": text})
 
+    def skip(self) -> None:
+        """The beginning of what comes next is left out: what was begun before has no end."""
+        self._rest.clear()
+
+    def note(self, text: str) -> None:
+        """A line of ours."""
+        self._end_bar(unless=False)
+        self._write("stderr", f"[{text}]\n")
+
     def end(self) -> None:
         """Lines that never got their end, too."""
         for (rank, name), rest in self._rest.items():
             if rest:
-                self._write(name, f"[{rank}] {rest}\n")
+                self._line(rank, name, rest)
         self._rest.clear()
         self.flush()
 
@@ -73,11 +82,39 @@ class Outlet:
         if not self._tagged:
             self._write(name, text)
             return
-        lines = (self._rest.pop((rank, name), "") + text).split("\n")
-        if lines[-1]:
-            self._rest[rank, name] = lines[-1]
-        if len(lines) > 1:
-            self._write(name, "".join(f"[{rank}] {line}\n" for line in lines[:-1]))
+        *lines, rest = (self._rest.pop((rank, name), "") + text).split("\n")
+        for line in lines:
+            self._line(rank, name, line)
+        if rest:
+            self._rest[rank, name] = rest if "\r" not in rest[:-1] else f"\r{_newest(rest)}"
+            if rank == "0" and rest.startswith("\r"):
+                self._progress(rank, name, _newest(rest))
+
+    def _line(self, rank: str, name: str, line: str) -> None:
+        """Of a progress bar, which overwrites itself, as it is in the end."""
+        mine = self._bar == (rank, name)
+        self._end_bar(unless=mine)
+        self._write(name, f"{chr(13) if mine else ''}[{rank}] {_newest(line)}\n")
+
+    def _progress(self, rank: str, name: str, text: str) -> None:
+        """Of one rank alone, as it goes: several would overwrite one another."""
+        self._end_bar(unless=self._bar == (rank, name))
+        self._write(name, f"\r[{rank}] {text}")
+        self._bar = (rank, name)
+
+    def _end_bar(self, unless: bool) -> None:
+        bar, self._bar = self._bar, None
+        if bar is not None and not unless:
+            self._write(bar[1], "\n")
+
+    def _display(self, msg_type: str, content: dict[str, Any]) -> None:
+        self._end_bar(unless=False)
+        self.flush()
+        if msg_type == "clear_output":
+            if self._tagged:
+                return  # it would take what the others have said
+            self._status = ""  # its line goes too, and comes again
+        self._send(msg_type, content)
 
     def _write(self, name: str, text: str) -> None:
         if name != self._stream:
@@ -95,3 +132,8 @@ class Outlet:
             (sys.stderr if content.get("name") == "stderr" else sys.stdout).write(text)
             return
         kernel.session.send(kernel.iopub_socket, msg_type, content, parent=self._parent, ident=msg_type.encode())
+
+
+def _newest(line: str) -> str:
+    """What of a line is to be seen that goes back to its beginning again and again."""
+    return line.rstrip("\r").rpartition("\r")[2]

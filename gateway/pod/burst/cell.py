@@ -51,9 +51,9 @@ def run(folder: Path, part: Part, line: Line, state: Optional[str]) -> int:
     """0: the cell has run, or left; 1: it has failed, and the agent knows how. ``state``: the file that this group goes on from."""
     number, place, leads = part.number, part.place, not part.follows
 
-    def show(data: dict[str, Any], metadata: dict[str, Any]) -> None:
+    def show(msg_type: str, content: dict[str, Any]) -> None:
         flush()
-        line.say(burst.SHOW, msg_type="display_data", content={"data": data, "metadata": metadata, "transient": {}})
+        line.say(burst.SHOW, msg_type=msg_type, content=content)
 
     try:
         request = burst.read_json(folder / burst.REQUEST)

@@ -20,10 +20,10 @@ from ...protocol.transfer.pickler import Pickler
 from ...protocol.transfer.source import Source, remember, texts
 from ...protocol.transfer.watch import Watch, reach
 from ..elastic.member import Left
-from .display import Display, Show
+from .display import Display
 from .returning import Frame, pack, pickler_with
 from .running import execute, find_device
-from .shell import in_python
+from .shell import Show, in_python
 
 
 class LoadError(ElasticError):
@@ -113,7 +113,7 @@ class Cell:
     def run(self, names: dict[str, Any], show: Optional[Show] = None) -> Optional[Failed]:
         """Runs the cell with ``names`` added to its own; None if it went well. Raises ``Left`` where it goes on in another group.
 
-        ``show(data, metadata)`` gets what it displays, as MIME bundles; without it their text is printed.
+        ``show(msg_type, content)`` gets what it displays, as messages to a notebook; without it their text is printed.
         """
         self._injected = dict(names)
         if "device" in self._header["reads"]:
@@ -122,8 +122,9 @@ class Cell:
             statements, last = self.source.compile()
             self._display = Display(self.namespace, show)
             self.namespace.update(self._injected)
-            self._display.prepare(self.source.text)
+            self._display.prepare([self.source.text, *self._header["files"].values()])
             execute(statements, last, self.namespace, self._display)
+            self._display.finish()
         except Left:
             raise
         except SystemExit as exc:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import base64
 import io
-from typing import Any, Callable, Optional
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any, Optional
 
-from .shell import Shell
+from .shell import Shell, Show
 
-Show = Callable[[dict[str, Any], dict[str, Any]], None]
+SHOWING = ("IPython", "matplotlib")  # modules that show things by IPython's shell
+INLINE = ("inline", "backend_inline")  # how backends of matplotlib end that draw into the notebook
 
 METHODS = {
     "_repr_html_": "text/html",
@@ -36,16 +40,25 @@ class Display:
 
     def __call__(self, *values: Any, **_: Any) -> None:
         for value in values:
-            self._show(*bundle(value))
+            data, metadata = bundle(value)
+            self._show("display_data", {"data": data, "metadata": metadata, "transient": {}})
 
-    def prepare(self, source: str) -> None:
-        """Before a cell that speaks of IPython itself."""
-        if "IPython" in source:
+    def prepare(self, texts: Iterable[str]) -> None:
+        """Before a cell, if it or what it took along (``texts``) speaks of what shows things by IPython, or has imported it."""
+        if any(name in sys.modules for name in SHOWING) or any(name in text for text in texts for name in SHOWING):
             self._shell.start()
 
+    def finish(self) -> None:
+        """After a cell: figures that it has drawn and not shown, as notebooks do."""
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if pyplot is None or not os.environ.get("MPLBACKEND", "").endswith(INLINE) or not pyplot.get_backend().endswith(INLINE):
+            return
+        self(*(pyplot.figure(number) for number in pyplot.get_fignums()))
+        pyplot.close("all")
 
-def print_text(data: dict[str, Any], _metadata: dict[str, Any]) -> None:
-    print(data.get("text/plain", ""))
+
+def print_text(_msg_type: str, content: dict[str, Any]) -> None:
+    print(content.get("data", {}).get("text/plain", ""))
 
 
 def bundle(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -15,6 +15,8 @@ from typing import Any, Callable
 
 from ...protocol.errors import ElasticError
 
+Show = Callable[[str, "dict[str, Any]"], None]  # type and content of a message for the notebook
+
 _IPYTHONS = re.compile(r"^\s*(?:[\w, ]+=\s*)?[%!]|^\s*\?|\?\s*$", re.MULTILINE)  # what lines have that are IPython's alone
 _VARIABLE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|\$(\w+)")
 
@@ -40,7 +42,7 @@ def in_python(text: str) -> str:
 class Shell:
     """What IPython's own shell can do, IPython's own shell does, once it is asked for."""
 
-    def __init__(self, namespace: dict[str, Any], show: Callable[[dict[str, Any], dict[str, Any]], None], names: dict[str, Any]) -> None:
+    def __init__(self, namespace: dict[str, Any], show: Show, names: dict[str, Any]) -> None:
         """``names`` gets what this puts into ``namespace``."""
         self._namespace, self._show, self._names = namespace, show, names
         self._real: Any = None
@@ -70,9 +72,14 @@ class Shell:
             return
         before = dict(self._namespace)
         self._real = importlib.import_module("IPython.core.interactiveshell").InteractiveShell.instance(user_ns=self._namespace)
-        self._real.display_pub.publish = lambda data, metadata=None, **_: self._show(data, metadata or {})
+        self._real.display_pub.publish = self._publish
+        self._real.display_pub.clear_output = lambda wait=False: self._show("clear_output", {"wait": wait})
         self._put(**{name: value for name, value in self._namespace.items() if name not in before})
         self._put(get_ipython=self.itself)
+
+    def _publish(self, data: dict[str, Any], metadata: Any = None, *, transient: Any = None, update: bool = False, **_: Any) -> None:
+        content = {"data": data, "metadata": metadata or {}, "transient": transient or {}}
+        self._show("update_display_data" if update else "display_data", content)
 
     def __getattr__(self, name: str) -> Any:
         self.start()

@@ -68,7 +68,7 @@ def one(blobs: list[bytes], names: dict[str, Any], returning: dict[str, Any]) ->
         cell = rank.load(blobs, strict=strict)
     except rank.LoadError as exc:
         return None, None, "", "", [], str(exc)
-    failed = cell.run(names, lambda data, _: shown.append(data))
+    failed = cell.run(names, lambda _, content: shown.append(content.get("data", content)))
     if failed:
         return None, [bytearray(part) for part in failed.blobs], failed.text, "", shown, "", cell.missing
     return [bytearray(part) for part in cell.give_back(**returning)], None, "", "", shown, "", cell.missing

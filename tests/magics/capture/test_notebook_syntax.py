@@ -128,3 +128,23 @@ def test_a_figure_comes_home_as_a_picture(notebook):
         "from matplotlib.figure import Figure\nf = Figure(figsize=(1, 1))\nf.subplots().plot([1, 2])\ndisplay(f)", returning={"out": []}
     )
     assert notebook.answer.shown[0]["image/png"].startswith("iVBOR")
+
+
+def test_figures_that_a_cell_draws_are_shown_like_in_a_notebook(typed):
+    pytest.importorskip("matplotlib", reason="matplotlib is part of the test extra: pip install -e '.[test]'")
+    drawn = "import os; os.environ['MPLBACKEND'] = 'module://matplotlib_inline.backend_inline'\nimport matplotlib.pyplot as plt\n"
+    typed.there(f"{drawn}plt.plot([1, 2])\nplt.show()\nplt.plot([2, 1])\nplt.figure().subplots();", returning={"out": []})
+    assert ["image/png" in shown for shown in typed.answer.shown] == [True, True, True], typed.answer.output
+    typed.there(f"{drawn}plt.switch_backend('agg')\nplt.plot([1, 2]);", returning={"out": []})
+    assert typed.answer.shown == []
+
+
+def test_what_a_helper_shows_by_ipython_is_shown(typed):
+    typed.here("def report():\n    from IPython.display import display, Markdown\n    display(Markdown('*b*'))")
+    typed.there("report()")
+    assert typed.answer.shown[0]["text/markdown"] == "*b*" and not typed.answer.output
+
+
+def test_what_is_shown_may_be_cleared(typed):
+    typed.there("from IPython.display import clear_output\nclear_output(wait=True)")
+    assert typed.answer.shown[-1] == {"wait": True}
