@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..protocol.burst import REQUIREMENT, Plan, Process, Size
+from ..protocol.burst import LIMIT_VARIABLE, REQUIREMENT, Plan, Process, Size
 from ..protocol.errors import BadRequest
+from ..settings import Bursts
 from .engines import engine
 from .engines.roles import with_roles
 from .record import Record
@@ -27,19 +28,20 @@ def make_plan(record: Record, request: dict[str, Any], folder: Path, journal_byt
 
 
 def make_rank_plan(
-    record: Record, request: dict[str, Any], processes: list[Process], journal_bytes: int, files: dict[str, str] | None = None
+    record: Record, request: dict[str, Any], processes: list[Process], settings: Bursts, pods: int, files: dict[str, str] | None = None
 ) -> Plan:
-    """For the agent of one pod: whose end ends it is looked at elsewhere."""
+    """For the agent of one of so many pods: whose end ends it is looked at elsewhere."""
+    env = {**_environment(request), LIMIT_VARIABLE: str(settings.capsule_bytes)}
     size = Size(number=1, workers=record.workers, processes=[vars(each) for each in processes])
     return Plan(
-        size=size.to_json(), env=_environment(request), cwd=request["cwd"], journal_bytes=journal_bytes, timeout=record.timeout,
+        size=size.to_json(), env=env, cwd=request["cwd"], journal_bytes=settings.journal_bytes // pods, timeout=record.timeout,
         sees_all=bool(record.gpus), files=files or {},
     )  # fmt: skip
 
 
-def make_pod_plan(record: Record, request: dict[str, Any], journal_bytes: int) -> Plan:
+def make_pod_plan(record: Record, request: dict[str, Any], settings: Bursts) -> Plan:
     """For the agent of a pod that is told one by one which groups it is in."""
-    return make_rank_plan(record, request, [Process(argv=[], ranks=0)], journal_bytes)
+    return make_rank_plan(record, request, [Process(argv=[], ranks=0)], settings, record.most)
 
 
 def make_size(record: Record, request: dict[str, Any], folder: Path, why: str = "") -> Size:

@@ -30,6 +30,7 @@ SIZE = "size.json"  # from the gateway: how many workers it is to have from now 
 GROUP = "group.json"  # from the agent: which workers there are
 SOCKET_VARIABLE = "ELASTIC_BURST"  # in each rank's environment: the path of that socket
 FIRST_VARIABLE = "ELASTIC_BURST_FIRST"  # in that of a role's that follows: the number of its first rank
+LIMIT_VARIABLE = "ELASTIC_BURST_LIMIT"  # in a rank's whose results go to the gateway: how many bytes that takes
 ROLE_VARIABLE, ADDRESSES_VARIABLE = "ROLE", "ROLE_ADDRESSES"  # where there are several roles; those by name, as JSON
 
 # Events, by their ``t``; each has ``at``, seconds since 1970.

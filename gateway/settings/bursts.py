@@ -42,7 +42,7 @@ class Bursts(Configurable):
     capsule_bytes = Bytes(
         2 << 30,
         help="""Bytes of variables that a cell may take along to its workers. Default 2 GiB. They lie in runtime_dir until the burst is
-        forgotten. What is larger belongs into files that the workers read.""",
+        forgotten. What is larger belongs into files that the workers read. What workers in pods save, and bring home, is bounded alike.""",
     ).tag(config=True)
 
     folder = Unicode(

@@ -276,11 +276,22 @@ def test_one_whose_job_is_deleted_in_the_cluster_ends_and_says_so() -> None:
 
 def test_a_state_that_is_too_large_to_be_kept_ends_the_burst_and_says_so() -> None:
     async def story(here: Site, kernel: FakeSupervisor) -> None:
-        cell = "from gateway import elastic\nstate = elastic.State(large='x' * (1 << 20))\nfor _ in state.range('step', 99): state.commit()"
-        which = await here.begin(kernel, cell)
+        which = await here.begin(kernel, here.counting("state.large = 'x' * (1 << 20)"))
         await here.until(lambda: here.bursts.shown(here.record(which))["state"] == "ended")
         assert here.record(which).outcome == burst.ERROR
         assert "can't be kept at the gateway (at most Bursts.capsule_bytes)" in here.record(which).message
+
+    run(story, capsule_bytes=1 << 18)
+
+
+def test_a_result_that_is_too_large_to_be_kept_stays_there_and_the_rest_comes_home() -> None:
+    async def story(here: Site, kernel: FakeSupervisor) -> None:
+        which = await here.begin(kernel, "large, small = bytes(1 << 20), 7")
+        await here.until(lambda: here.bursts.shown(here.record(which))["state"] == "ended")
+        assert here.record(which).outcome == burst.OK, here.record(which).message
+        names: dict[str, Any] = {}
+        report = capture.take(burst.read_buffers(here.bursts.result(here.record(which), 0)), names, here.capsule)
+        assert names == {"small": 7} and "write it to a file" in report.skipped["large"]
 
     run(story, capsule_bytes=1 << 18)
 

@@ -102,7 +102,7 @@ class Elastic:
             chorus.decide({"t": COURSE, "do": "know", "name": pod})
         self._addresses[record.id, pod] = address
         request = checked_request(self._bursts.folder_of(record).request())
-        plan = make_pod_plan(record, request, self._settings.journal_bytes // record.most)
+        plan = make_pod_plan(record, request, self._settings)
         return {"plan": plan.to_json(), "number": chorus.course.number_of(pod)}
 
     def words(self, record: Record, number: int, since: int, data: bytes) -> dict[str, Any]:

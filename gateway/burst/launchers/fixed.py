@@ -83,7 +83,7 @@ class Fixed:
         places = [addresses[each] for each in range(count)]
         processes = engines.processes(record, request, rank, places)
         files = {**engines.files(record, places, request), **self._keys(record)}
-        return {"plan": make_rank_plan(record, request, processes, self._settings.journal_bytes // count, files).to_json()}
+        return {"plan": make_rank_plan(record, request, processes, self._settings, count, files).to_json()}
 
     def words(self, record: Record, rank: int, since: int, data: bytes) -> dict[str, Any]:
         upto = self._gathered_of(record).take(rank, since, data)

@@ -58,7 +58,7 @@ def run(folder: Path, part: Part, line: Line, state: Optional[str]) -> int:
     try:
         request = burst.read_json(folder / burst.REQUEST)
         arena = _arena(folder / burst.CAPSULE)
-        cell = load(arena.private, arena=arena, local_rank=place["LOCAL_RANK"])
+        cell = load(arena.private, arena=arena, local_rank=place["LOCAL_RANK"], limit=_limit())
         if number == 0 and cell.missing:
             line.say(burst.NOTE, text=_lacks(cell.missing))
         if request.get("init") and leads:
@@ -90,6 +90,12 @@ def run(folder: Path, part: Part, line: Line, state: Optional[str]) -> int:
     flush()
     line.say(burst.DONE)
     return 0
+
+
+def _limit() -> Optional[int]:
+    """Bytes of what goes home and of how that is laid out, which takes far less than the rest of them; None: any number."""
+    most = os.environ.pop(burst.LIMIT_VARIABLE, None)
+    return None if most is None else int(most) * 15 // 16
 
 
 def _lacks(missing: list[dict[str, str]]) -> str:

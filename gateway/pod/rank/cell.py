@@ -47,8 +47,11 @@ class Failed(NamedTuple):
     interrupted: bool
 
 
-def load(blobs: Sequence[layout.Buffer], *, arena: Optional[Arena] = None, strict: bool = True, local_rank: int = 0) -> "Cell":
-    """``arena``: where ``blobs`` lie already. ``strict=False`` tries in spite of different versions. Raises ``LoadError``."""
+def load(
+    blobs: Sequence[layout.Buffer], *, arena: Optional[Arena] = None, strict: bool = True, local_rank: int = 0, limit: Optional[int] = None
+) -> "Cell":
+    """``arena``: where ``blobs`` lie already. ``strict=False`` tries in spite of different versions. ``limit``: bytes of what goes home.
+    Raises ``LoadError``."""
     header = layout.header_of(list(blobs))
     found = versions.differences(header["facts"])
     fatal = [item for item in found if item.fatal]
@@ -62,18 +65,20 @@ def load(blobs: Sequence[layout.Buffer], *, arena: Optional[Arena] = None, stric
                 else "Use the notebook's own image for the ranks, or install the same versions there (--pip)."
             )
         )
-    return Cell(header, arena or arena_of(blobs), found, local_rank)
+    return Cell(header, arena or arena_of(blobs), found, local_rank, limit)
 
 
 class Cell:
     """``differences``: what to tell of versions. ``missing``: packages that the user added to the notebook and that aren't here."""
 
-    def __init__(self, header: dict[str, Any], arena: Arena, differences: list[versions.Difference], local_rank: int) -> None:
+    def __init__(
+        self, header: dict[str, Any], arena: Arena, differences: list[versions.Difference], local_rank: int, limit: Optional[int]
+    ) -> None:
         self.differences, self.missing = differences, versions.missing(header["installed"])
         self.source = Source.from_json(header["source"])
         if header.get("as_written"):
             self.source = self.source._replace(text=in_python(self.source.text))
-        self._header, self._local_rank = header, local_rank
+        self._header, self._local_rank, self._limit = header, local_rank, limit
         self._device: Any = None
         self._injected: dict[str, Any] = {}
         self._display: Optional[Display] = None
@@ -139,7 +144,7 @@ class Cell:
             name = failures.named(exc)
             told.append({"named": name, "word": word, "frames": failures.steps(exc, self.source.name)})
             frames.append(Frame({"name": name}, exc))
-        packed = pack(frames, self._pickler, lambda frame, _: frame._replace(value=None))
+        packed = pack(frames, self._pickler, lambda frame, _: frame._replace(value=None), self._limit)
         text = failures.text(error, self.source.name)
         header = {
             "id": self._header["id"],
@@ -151,8 +156,8 @@ class Cell:
         blobs = layout.join(header, packed.frames, packed.pieces, packed.pickler.buffers)
         return Failed(blobs, failures.named(error), text, isinstance(error, KeyboardInterrupt))
 
-    def give_back(self, out: Optional[Sequence[str]] = None, limit: Optional[int] = None) -> list[layout.Buffer]:
-        """What the cell assigned, and what changed inside of what it was given. ``out``: these names alone; ``limit``: bytes in all."""
+    def give_back(self, out: Optional[Sequence[str]] = None) -> list[layout.Buffer]:
+        """What the cell assigned, and what changed inside of what it was given. ``out``: these names alone."""
         skipped: dict[str, str] = {}
 
         def skip(frame: Frame, error: Exception) -> None:
@@ -160,7 +165,7 @@ class Cell:
             skipped[name] = culprit.explain(name, value, self.namespace, error)
 
         assigned = [Frame({"name": name, "kind": "assigned"}, value) for name, value in self._assigned(out, skipped)]
-        packed = pack([*self._updates(out), *assigned], self._pickler, skip, limit)
+        packed = pack([*self._updates(out), *assigned], self._pickler, skip, self._limit)
         header = {
             "id": self._header["id"],
             "skipped": skipped,

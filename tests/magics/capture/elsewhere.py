@@ -63,9 +63,9 @@ def one(blobs: list[bytes], names: dict[str, Any], returning: dict[str, Any]) ->
     from gateway.pod import rank
 
     shown: list[dict[str, Any]] = []
-    strict = returning.pop("strict", True)
+    strict, limit = returning.pop("strict", True), returning.pop("limit", None)
     try:
-        cell = rank.load(blobs, strict=strict)
+        cell = rank.load(blobs, strict=strict, limit=limit)
     except rank.LoadError as exc:
         return None, None, "", "", [], str(exc)
     failed = cell.run(names, lambda _, content: shown.append(content.get("data", content)))

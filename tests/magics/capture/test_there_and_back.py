@@ -8,6 +8,7 @@ import math
 import pytest
 
 from gateway.magics import capture
+from gateway.protocol.transfer.failures import RankError
 
 
 def test_what_a_cell_assigns_is_assigned_in_the_notebook(notebook):
@@ -251,6 +252,12 @@ def test_out_brings_home_only_what_it_names(notebook):
 def test_results_over_the_limit_are_named_with_their_size(notebook):
     report = notebook.there("small = 1\nlarge = bytes(3_000_000)\nlast = 2", returning={"limit": 1_000_000})
     assert notebook["small"] == 1 and notebook["last"] == 2 and "3 MB" in report.skipped["large"]
+
+
+def test_a_failure_over_the_limit_comes_home_without_what_its_exception_holds(notebook):
+    cell = "class Big(Exception): pass\nerror = Big('why')\nerror.data = bytes(3_000_000)\nraise error"
+    with pytest.raises(RankError, match="Big: why"):
+        notebook.there(cell, returning={"limit": 1_000_000})
 
 
 def test_in_sends_what_the_cell_does_not_seem_to_read_and_no_in_sends_nothing(notebook):
