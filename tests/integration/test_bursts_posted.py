@@ -100,6 +100,17 @@ def test_modules_beside_the_notebook_can_be_imported(gateway, kernel, browser):
     assert (ended(gateway, "beside")["outcome"], printed(gateway, "beside")) == ("ok", "5\n")
 
 
+def test_its_gpus_are_leased_as_ever_and_without_any_it_sees_none(gateway, kernel, browser):
+    code = "import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'] or 'none')"
+    for name, fields in (("leases", {"gpus": 1}), ("leases-not", {})):
+        assert post(gateway, kernel, code, workers=1, name=name, **fields).status_code == 201
+        assert ended(gateway, name)["outcome"] == "ok"
+    assert printed(gateway, "leases").startswith("GPU-")
+    assert printed(gateway, "leases-not") == "none\n"
+    assert post(gateway, kernel, code, workers=9, gpus=1, name="too-many").status_code == 201  # as with a cell, its end says so
+    assert "9 GPUs" in ended(gateway, "too-many")["message"]
+
+
 def test_one_that_is_not_detached_ends_with_its_kernel(gateway):
     with gateway.kernel(KERNEL_USERNAME="ada") as other:
         other.open().run("1")
