@@ -18,7 +18,6 @@ from tests.cluster.test_bursts import left
 from tests.integration.machine import Machine, until
 from tests.integration.test_bursts_elastic import sizes as sizes_of
 
-INDEX = "batch.kubernetes.io/job-completion-index"
 pytestmark = pytest.mark.timeout(300)
 STEPS = 150
 GROW_AFTER = 2.0  # seconds
@@ -62,18 +61,24 @@ def jobs(gateway: PodGateway) -> list[str]:
 
 
 def pod_of(gateway: PodGateway, rank: int) -> str:
-    """The pod whose rank that is, while nothing has changed since the beginning."""
-    labels = {pod["metadata"]["name"]: pod["metadata"]["labels"] for pod in gateway.pods(names.ROLE_RANK)}
-    return next(name for name, found in labels.items() if found[INDEX] == str(rank) and names.FLEX not in found)
+    """The pod whose rank that is, while no other group is made ready. Ranks are numbered as their pods have asked for their plan."""
+    find = "print(*(word.decode() for word in (each.parent / 'environ').read_bytes().split(b'\\0') if word.startswith(b'RANK=')))"
+    pods = [pod["metadata"]["name"] for pod in gateway.pods(names.ROLE_RANK)]
+    return next(name for name in pods if _with_workers(gateway, name, find).split() == [f"RANK={rank}"])
 
 
 def kill(gateway: PodGateway, pod: str) -> None:
     """Its worker at once: nobody in it can say a word."""
-    find = (
+    _with_workers(gateway, pod, "os.kill(int(each.parent.name), signal.SIGKILL)")
+
+
+def _with_workers(gateway: PodGateway, pod: str, do: str) -> str:
+    """What Python prints that does this with the process of each worker in a pod, whose command line is ``each``."""
+    code = (
         "import os, pathlib, signal\nfor each in pathlib.Path('/proc').glob('[0-9]*/cmdline'):\n"
-        "    if b'gateway.pod.burst.worker' in each.read_bytes().split(b'\\0'): os.kill(int(each.parent.name), signal.SIGKILL)"
+        f"    if b'gateway.pod.burst.worker' in each.read_bytes().split(b'\\0'): {do}"
     )
-    gateway.cluster.kubectl("exec", pod, "-n", gateway.namespace, "--", "python3", "-c", find)
+    return gateway.cluster.kubectl("exec", pod, "-n", gateway.namespace, "--", "python3", "-c", code)
 
 
 def delete(gateway: PodGateway, pod: str) -> None:
