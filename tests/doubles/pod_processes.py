@@ -105,7 +105,7 @@ class PodProcesses:
     def roles(self, profile: Profile, wanted: Wanted, others: Any) -> dict[str, Any]:
         return {role.name: {"completions": role.count, "first": first} for role, first in others}
 
-    def base(self, job: Any) -> Any:
+    def base(self, job: Any, profile: Profile, on_demand: bool) -> Any:
         return job
 
     def flex(self, job: Any, profile: Profile, on_demand: bool) -> Any:

@@ -65,7 +65,7 @@ class Elastic:
     def parts(self, profile: Any, wanted: Any) -> tuple[Any, Any, Any]:
         """The Job of the least, what it was made of, and what each worker more is made of. ``wanted``: of the least."""
         job = self._broker.backend.jobs.job(profile, wanted)
-        return self._workers.base(job), wanted, self._workers.flex(job, profile, wanted.on_demand)
+        return self._workers.base(job, profile, wanted.on_demand), wanted, self._workers.flex(job, profile, wanted.on_demand)
 
     def ended(self, record: Record) -> None:
         self._absence.forget(record)

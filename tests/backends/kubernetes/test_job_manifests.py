@@ -32,7 +32,7 @@ def objects() -> dict[str, dict[str, Any]]:
         made[f"burst-{each['kind'].lower()}"] = each
     for name in ("gpu", "gpu-on-demand"):
         job, profile = made[f"job-{name}"], PROFILES["gpu"]
-        base = parts.base(job)
+        base = parts.base(job, profile, WANTED[name].on_demand)
         made[f"job-{name}-base"] = base
         placed = {"metadata": {**base["metadata"], "uid": UID}}
         made[f"job-{name}-flex"] = parts.numbered(parts.flex(job, profile, WANTED[name].on_demand), 3, placed)
@@ -77,7 +77,10 @@ def test_workers_beyond_the_least_prefer_spot_nodes_and_have_the_lower_priority(
     told = {each["preference"]["matchExpressions"][0]["key"] for each in preferred}
     assert told == set(PROFILES["gpu"].spot_nodes) and {"key": "spot", "operator": "Exists"} in pod["tolerations"]
     assert (pod["priorityClassName"], plain["priorityClassName"]) == ("spare", "gpu-kernel")
-    assert "preferredDuringSchedulingIgnoredDuringExecution" not in plain["affinity"]["nodeAffinity"]
+    [avoided] = plain["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    unlike = {(each["key"], each["operator"]) for each in avoided["preference"]["matchExpressions"]}
+    assert unlike == {(label, "NotIn") for label in PROFILES["gpu"].spot_nodes}, "those are left to the workers beyond the least"
+    assert "requiredDuringSchedulingIgnoredDuringExecution" in plain["affinity"]["nodeAffinity"], "a drained node"
 
 
 @pytest.mark.parametrize("part", ["base", "flex"])

@@ -2,8 +2,8 @@
 
 One Job with its parallelism patched would always lose its highest index, wherever that is, and its controller would ask at once for each
 GPU that is given back; so each worker beyond the least is a Job of its own, which whoever waits on its node can have, and which nobody
-makes again. Those have spot nodes where there are any, and a low priority where the administrator has named a class. It must never give
-them more rights than the base has.
+makes again. Those have spot nodes where there are any, which the base leaves to them, and a low priority where the administrator has named
+a class. It must never give them more rights than the base has.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ GRACE = 30  # seconds for a pod's worker to come to a commit, save and leave, on
 LOSSES = 1000  # pods of the base that are made anew, at most; the gateway gives up long before
 
 
-def base(job: Object) -> Object:
+def base(job: Object, profile: Profile, on_demand: bool) -> Object:
     """``job``, whose pods may be lost: they are made anew."""
     made = deepcopy(job)
     made["spec"]["backoffLimit"] = LOSSES
     _worker(made["spec"]["template"]["spec"])
+    if not on_demand:
+        spot.avoid(made["spec"]["template"]["spec"], profile)
     return made
 
 

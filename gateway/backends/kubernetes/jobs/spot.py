@@ -1,4 +1,4 @@
-"""Spot nodes, by the labels that the profile names: kept off, or preferred. Pure.
+"""Spot nodes, by the labels that the profile names: kept off, avoided, or preferred. Pure.
 
 It must never make a pod need a spot node: where there are none, it runs elsewhere.
 """
@@ -14,11 +14,18 @@ WEIGHT = 100  # of the preference, the most that Kubernetes takes
 
 def never(pod: dict[str, Any], profile: Profile) -> None:
     """In each of the terms of which one has to hold."""
-    unlike = [{"key": label, "operator": "NotIn", "values": [value]} for label, value in profile.spot_nodes.items()]
+    unlike = _unlike(profile)
     if unlike:
         required = _node_affinity(pod).setdefault("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": [{}]})
         for term in required["nodeSelectorTerms"]:
             term["matchExpressions"] = [*term.get("matchExpressions", []), *unlike]
+
+
+def avoid(pod: dict[str, Any], profile: Profile) -> None:
+    """Where there is another node."""
+    if profile.spot_nodes:
+        term = {"weight": WEIGHT, "preference": {"matchExpressions": _unlike(profile)}}
+        _node_affinity(pod).setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(term)
 
 
 def prefer(pod: dict[str, Any], profile: Profile) -> None:
@@ -29,6 +36,10 @@ def prefer(pod: dict[str, Any], profile: Profile) -> None:
         ]
         _node_affinity(pod).setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).extend(terms)
         pod["tolerations"] = [*pod.get("tolerations", []), *map(dict, profile.spot_tolerations)]
+
+
+def _unlike(profile: Profile) -> list[dict[str, Any]]:
+    return [{"key": label, "operator": "NotIn", "values": [value]} for label, value in profile.spot_nodes.items()]
 
 
 def _node_affinity(pod: dict[str, Any]) -> dict[str, Any]:

@@ -43,9 +43,9 @@ class Workers:
         self._cluster = cluster
         self._idle: Idle | None = None
 
-    def base(self, job: Object) -> Object:
+    def base(self, job: Object, profile: Profile, on_demand: bool) -> Object:
         """The Job of the least."""
-        return parts.base(job)
+        return parts.base(job, profile, on_demand)
 
     def flex(self, job: Object, profile: Profile, on_demand: bool) -> Object:
         """What a worker more is made of."""
