@@ -31,9 +31,9 @@ from .engines import ELASTIC, engine
 from .launchers import Launcher
 from .launchers.jobs import Jobs
 from .launchers.local import Local
-from .layout import wanted_roles
+from .layout import wanted_procs, wanted_roles
 from .plan import checked_request
-from .record import ENDED, NEW, RUNNING, WAITING, Folder, Record, checked_launcher, checked_name, checked_queue, new_id
+from .record import ENDED, NEW, RUNNING, WAITING, Folder, Record, checked_image, checked_launcher, checked_name, checked_queue, new_id
 from .size import at_start
 from .sizing import Sizing
 
@@ -162,31 +162,32 @@ class Bursts:
         folder.save(record)
         self._records[record.id] = record
         if there and wanted.get("uses_gpu") and "gpus" not in wanted and not record.gpus:
-            text = f"These workers have no GPU: with one each they would need {record.least}, and there are {there} here."
+            each = "each" if record.procs == 1 else "for each process"
+            text = f"These workers have no GPU: with one {each} they would need {record.least * record.procs}, and there are {there} here."
             folder.note({"t": burst.NOTE, "at": time.time(), "text": text})
         return {"burst": self._for_kernel(record), "capsule_bytes": self.capsule_bytes}
 
     def _new(self, supervisor: Supervisor, wanted: dict[str, Any]) -> Record:
         """Raises ``BadRequest``."""
-        user = supervisor.whose_name
+        user, roles = supervisor.whose_name, wanted_roles(wanted.get("roles"), str(wanted.get("engine")), self._settings.most_workers)
         least, most = self._size(wanted)
+        procs = wanted_procs(wanted.get("procs"), str(wanted["engine"]), roles)
         timeout = wanted.get("timeout_seconds")
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e9):
             raise BadRequest("timeout_seconds must be a number of seconds above 0.")
         there = self._launcher.usable(supervisor, self._leasable())
-        gpus = _whole(wanted, "gpus", 0, 64) if "gpus" in wanted else int(bool(wanted.get("uses_gpu")) and least <= there)
+        gpus = _whole(wanted, "gpus", 0, 64) if "gpus" in wanted else procs * int(bool(wanted.get("uses_gpu")) and least * procs <= there)
         name = checked_name(wanted["name"]) if wanted.get("name") else self._new_name(user)
         record = Record(
             new_id(), name, supervisor.kernel_id, user, str(wanted["engine"]), least, gpus, detach=bool(wanted.get("detach")),
             timeout=timeout, created=time.time(), least=least, most=most, restartable=bool(wanted.get("restartable")),
             queue=checked_queue(wanted.get("queue")), launcher=checked_launcher(wanted.get("launcher")),
-            on_demand=bool(wanted.get("on_demand")),
-            roles=wanted_roles(wanted.get("roles"), str(wanted["engine"]), self._settings.most_workers),
+            on_demand=bool(wanted.get("on_demand")), roles=roles, procs=procs, image=checked_image(wanted.get("image")),
         )  # fmt: skip
         if record.roles and record.elastic:
             raise BadRequest(f"With other roles beside them workers keep their number: -w {least}, say.")
         if not gpus and record.elastic:
-            record.workers = at_start(least, most, 0, 0, len(os.sched_getaffinity(0)))
+            record.workers = at_start(least, most, 0, 0, len(os.sched_getaffinity(0)) // procs)
         return record
 
     def _size(self, wanted: dict[str, Any]) -> tuple[int, int]:

@@ -18,14 +18,15 @@ from .record import Folder
 
 @dataclass
 class Chorus(Gathered):
-    """``world`` counts all pods that there have ever been."""
+    """``world`` counts all pods that there have ever been. ``procs``: ranks of each."""
 
     course: Course = field(default_factory=lambda: Course(False))
+    procs: int = 1
 
     @classmethod
-    def of(cls, folder: Folder, restartable: bool) -> Chorus:
+    def of(cls, folder: Folder, restartable: bool, procs: int = 1) -> Chorus:
         """As an earlier gateway has left it."""
-        found = cls(folder, 0, 0, course=Course(restartable))
+        found = cls(folder, 0, 0, course=Course(restartable), procs=procs)
         for line in folder.lines():
             event = json.loads(line)
             inner = event.get("event", event)
@@ -64,4 +65,5 @@ class Chorus(Gathered):
         crew = self.course.now
         if crew is None or not (event["t"] == burst.READY or event.get("do") == "go"):
             return []
-        return [{"t": burst.STATE, "at": time.time(), "running": len(crew.ready), "of": len(crew.pods)}]
+        running, of = len(crew.ready) * self.procs, len(crew.pods) * self.procs
+        return [{"t": burst.STATE, "at": time.time(), "running": running, "of": of}]

@@ -48,6 +48,7 @@ class Crew:
     ready: set[int] = field(default_factory=set)
     left: set[int] = field(default_factory=set)
     done: set[int] = field(default_factory=set)
+    through: set[int] = field(default_factory=set)  # pods of which not all ranks are done, but one is
     failed: dict[int, Event] = field(default_factory=dict)
     gone: dict[int, str] = field(default_factory=dict)
 
@@ -147,6 +148,8 @@ class Course:
             crew.left.add(pod)
         elif kind == burst.DONE:
             crew.done.add(pod)
+        elif kind == burst.THROUGH:
+            crew.through.add(pod)
         elif kind == burst.FAILED:
             crew.failed.setdefault(pod, event)
         elif kind == burst.GONE:
@@ -178,7 +181,7 @@ class Course:
             return self._go(view) or _do("end", number=crew.number, lost=False)
         if self.open:
             return self._answer(crew, at)
-        return self._size(crew, view, at) if self.until is None and not crew.done else None
+        return self._size(crew, view, at) if self.until is None and not crew.done | crew.through else None
 
     def whence(self) -> str:
         """Where workers go on, for people."""
@@ -220,7 +223,7 @@ class Course:
         if self._at.keys() >= set(crew.pods):
             return _do("answer", asked=self.asked, until=max(self._at.values()))
         late = bool(self._at) and self._lasts("question", at, PATIENCE)
-        if late or crew.done:  # one is through with its cell, or comes to no commit
+        if late or crew.done or crew.through:  # one is through with its cell, or comes to no commit
             self._since.pop("question", None)
             self._since["stay"] = at
             return _do("answer", asked=self.asked, until=None)

@@ -17,20 +17,22 @@ from ..protocol.errors import BadRequest
 from .record import Folder
 
 FROM, UPTO = "from", "upto"  # in a line: the number of the pod, and how much of its journal has been taken in
+HERE = "here"  # in one of how many run: those in that pod
 KEPT = frozenset({burst.OUT, burst.SHOW, burst.STEP, burst.NOTE, burst.WAITS})
 
 
 @dataclass
 class Gathered:
-    """``world``: how many pods there are; ``cells``: in how many of them the cell runs. ``failed``: by rank, the words of those whose cell
-    has failed; ``ended``: by pod, what its agent has said last."""
+    """``world``: how many pods there are; ``cells``: how many ranks run the cell. ``running``: by pod, how many of them it has; ``failed``:
+    by rank, the words of those whose cell has failed; ``failing``: their pods; ``ended``: by pod, what its agent has said last."""
 
     folder: Folder
     world: int
     cells: int
     upto: dict[int, int] = field(default_factory=dict)
-    running: set[int] = field(default_factory=set)
+    running: dict[int, int] = field(default_factory=dict)
     failed: dict[int, dict[str, Any]] = field(default_factory=dict)
+    failing: set[int] = field(default_factory=set)
     ended: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
@@ -62,18 +64,16 @@ class Gathered:
         self.folder.note(*made)
         return at
 
-    def begins(self) -> str:
-        """How many cells have begun, for people."""
-        return f"{len(self.running)}/{self.cells}"
-
     # inside
 
     def _event(self, pod: int, event: dict[str, Any], upto: int) -> list[dict[str, Any]]:
         kind = event["t"]
         if kind == burst.STATE:
-            self.running.add(pod)
-            return [{"t": burst.STATE, "at": time.time(), "running": len(self.running), "of": self.cells, FROM: pod, UPTO: upto}]
+            here = self.running[pod] = int(event.get(HERE, event.get("running", 1)))
+            running = sum(self.running.values())
+            return [{"t": kind, "at": time.time(), "running": running, "of": self.cells, HERE: here, FROM: pod, UPTO: upto}]
         if kind == burst.FAILED:
+            self.failing.add(pod)
             self.failed.setdefault(int(event.get("rank", pod)), event)
         elif kind == burst.END:
             self.ended[pod] = event

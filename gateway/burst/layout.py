@@ -10,6 +10,7 @@ from .record import Record
 
 _KINDS = {"name": str, "count": int, "gpus": int, "cpu": str, "memory": str, "image": str}
 MOST_GPUS = 64  # of one member
+MOST_PROCS = 64  # of one worker
 # Engines of which one process runs the cell, and the workers are servers of their own.
 _SERVED = {"tf-ps": CHIEF, "dask": "client", "ray": "driver"}
 
@@ -41,6 +42,18 @@ def wanted_roles(wanted: Any, engine: str, most: int) -> list[dict[str, Any]]:
     if named is not None:
         raise BadRequest(f"The role {named} is there already: -w says how many workers there are.")
     return [role.to_json() for role in checked(roles)]
+
+
+def wanted_procs(wanted: Any, engine: str, roles: list[dict[str, Any]]) -> int:
+    """How many processes a kernel asks for in each worker. Raises ``BadRequest``."""
+    if isinstance(wanted, bool) or not isinstance(wanted, int | None) or not 1 <= (1 if wanted is None else wanted) <= MOST_PROCS:
+        raise BadRequest(f"procs must be a whole number from 1 to {MOST_PROCS}.")
+    procs = wanted or 1
+    if procs > 1 and engine in _SERVED:
+        raise BadRequest(f"Each worker of -e {engine} is one server of its own, and -w says how many: --procs is for torch, none and mpi.")
+    if procs > 1 and roles:
+        raise BadRequest("With other roles beside them workers have one process each: leave --procs out.")
+    return procs
 
 
 def _list(wanted: Any) -> list[Any]:

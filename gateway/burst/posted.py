@@ -21,7 +21,7 @@ WORKERS, ENGINE = 2, "none"  # where nothing is said
 MOST_NAMES = 1000  # in one list
 
 # What a kernel asks for, too: `Bursts.create` looks at their values.
-_AS_A_KERNEL = ("workers", "most", "engine", "gpus", "name", "timeout_seconds", "queue", "launcher", "roles")
+_AS_A_KERNEL = ("workers", "most", "procs", "engine", "gpus", "name", "timeout_seconds", "queue", "launcher", "image", "roles")
 _SWITCHES = {"detach": True, "restartable": False, "on_demand": False}
 # What a kernel tells its ranks.
 _FOR_RANKS = ("pip", "out", "ranks", "init", "save_every_seconds", "compress")
@@ -128,9 +128,10 @@ def _ranks(said: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[int] | No
     """Which give something back; None: all."""
     if said.get("ranks") == "all":
         return None
-    workers = wanted["workers"] if _is_whole(wanted["workers"]) else 0  # which is refused as the burst is created
-    what = f'numbers of ranks below {workers}, or the word "all"'
-    found = _list(said, "ranks", what, lambda rank: _is_whole(rank) and 0 <= rank < workers)
+    numbers = wanted["workers"], wanted.get("procs", 1)
+    count = numbers[0] * numbers[1] if all(map(_is_whole, numbers)) else 0  # which is refused as the burst is created
+    what = f'numbers of ranks below {count}, or the word "all"'
+    found = _list(said, "ranks", what, lambda rank: _is_whole(rank) and 0 <= rank < count)
     if found == []:
         raise BadRequest("ranks must name one at least: leave it out for rank 0.")
     return found or [0]

@@ -21,6 +21,7 @@ NEW, WAITING, RUNNING, ENDED = "new", "waiting", "running", "ended"  # states
 JOB = "job.json"  # file in the folder of a burst in pods: manifests, and what they were made of
 _ID = re.compile(r"[0-9a-f]{16}")
 _QUEUE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -59,6 +60,8 @@ class Record:
     flex: list[int] = field(default_factory=list)  # numbers of its workers beyond the least, where those are pods
     going: list[int] = field(default_factory=list)  # of those that are to leave
     flexed: int = 0  # how many such there have been
+    procs: int = 1  # processes of each worker, which are ranks
+    image: str = ""  # of its pods; "": the kernel's own
 
     def __post_init__(self) -> None:
         self.least, self.most = self.least or self.workers, self.most or self.workers
@@ -66,6 +69,16 @@ class Record:
     @property
     def elastic(self) -> bool:
         return self.least < self.most
+
+    @property
+    def ranks(self) -> int:
+        """Of its workers, all together, where they run the cell."""
+        return self.workers * self.procs
+
+    @property
+    def pod_called(self) -> str:
+        """What the number of one of its pods is the number of."""
+        return "rank" if self.procs == 1 else "worker"
 
     @property
     def role_gpus(self) -> int:
@@ -81,6 +94,10 @@ class Record:
     def leased(self) -> list[str]:
         """UUIDs of the GPUs for as many workers as it is to have, then of other roles'."""
         return [uuid for gpus in self.leases.values() for uuid in gpus][: self.workers * self.gpus + self.role_gpus]
+
+    def gpus_of(self, worker: int) -> list[str]:
+        """UUIDs of what is leased for that worker."""
+        return self.leased[worker * self.gpus : (worker + 1) * self.gpus]
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "leased": self.leased}
@@ -106,6 +123,12 @@ def checked_launcher(value: Any) -> str:
     if value is not None and not (isinstance(value, str) and value.isascii() and value.isalpha() and len(value) < 20):
         raise BadRequest("The name of a launcher is one word, such as job.")
     return value or "auto"
+
+
+def checked_image(value: Any) -> str:
+    if value is not None and not (isinstance(value, str) and _IMAGE.fullmatch(value)):
+        raise BadRequest("An image is named as in registry.example.com/name:tag, by letters, digits and . _ / : @ - alone.")
+    return value or ""
 
 
 class Folder:

@@ -50,7 +50,11 @@ class Distributed:
         ``--role NAME=N``  N processes or pods more that run the cell too, with ROLE 'NAME' where workers have 'worker', and
                            RANK and WORLD_SIZE of their own; ADDRESSES[ROLE][RANK] is a host and port for each. They are
                            interrupted once the workers are through. `NAME=N,gpus=1` leases each a GPU
-        ``-g N``           GPUs for each worker, leased all at once; 1 if the cell uses them and there are as many, else 0
+        ``-g N``           GPUs for each worker, leased all at once; 1 (with --procs P: P) if the cell uses them and there are as many,
+                           else 0
+        ``--procs P``      P processes in each worker (1), each a rank: ``-w 2 -g 8 --procs 8`` is two workers, with eight GPUs each, and
+                           16 ranks; LOCAL_RANK is from 0 to P - 1, and the ranks of a worker see all of its GPUs. With -e torch,
+                           none or mpi
         ``--in a,b``       take these along too; ``--no-in``: take nothing along
         ``--out a,b``      bring exactly these back
         ``--ranks 0,1``    bring back from these ranks, each name a list by rank, but what is imported or defined; ``all``
@@ -62,6 +66,7 @@ class Distributed:
         ``--save-every 5m``  how often an elastic.State is saved, in case that a worker is lost
         ``--restartable``  a cell without commit may begin anew when workers change or are lost
         ``--on-demand``    on Kubernetes: no worker on a spot node, which those beyond the least would prefer
+        ``--image I``      on Kubernetes: pods from the image I, of those that the kernel's profile leaves to clients
         ``--queue Q``      on Kubernetes: begin when Kueue lets it, from its queue Q in the kernels' namespace
         ``--pip P``        install P for the workers, as pip names it, and again for more; ``--pip installed``: what was installed
                            in this kernel's pod, which workers in pods don't have by themselves
@@ -82,7 +87,7 @@ class Distributed:
             self._preview(self._wanted(options, cell, capsule))
             return
         shown = self._started(self._wanted(options, cell, capsule), request(options, capsule.installed), capsule)
-        following = Following(shown, Outlet(self._shell, options.show, options.most + len(options.roles)))
+        following = Following(shown, Outlet(self._shell, options.show, options.voices))
         if options.detach:
             threading.Thread(target=following.watch, name=f"elastic {shown['name']}", daemon=True).start()
             return
@@ -94,7 +99,7 @@ class Distributed:
             "workers": options.workers, "most": options.most if options.elastic else None, "engine": options.engine, "gpus": options.gpus,
             "detach": options.detach, "timeout_seconds": options.timeout, "name": options.name, "restartable": options.restartable,
             "queue": options.queue, "on_demand": options.on_demand or None, "launcher": options.launcher,
-            "roles": list(options.roles) or None,
+            "roles": list(options.roles) or None, "procs": options.procs if options.procs > 1 else None, "image": options.image,
             "uses_gpu": bool(GPU_WORDS.search(cell)) or self._home.has_gpu_data(capsule),
         }  # fmt: skip
 
@@ -185,7 +190,7 @@ class Distributed:
 
     def _attach(self, shown: dict[str, Any]) -> None:
         __tracebackhide__ = True
-        following = Following(shown, Outlet(self._shell, None, shown["most"] + len(shown.get("roles", ()))))
+        following = Following(shown, Outlet(self._shell, None, _voices(shown)))
         ended = following.follow()
         assert ended is not None
         if ended.outcome != burst.OK:
@@ -193,7 +198,7 @@ class Distributed:
         print(f"`%burst result {shown['name']}` brings home what it made.")
 
     def _logs(self, shown: dict[str, Any], ranks: Optional[tuple[int, ...]]) -> None:
-        Following(shown, Outlet(self._shell, ranks, shown["most"] + len(shown.get("roles", ()))), status=False).catch_up()
+        Following(shown, Outlet(self._shell, ranks, _voices(shown)), status=False).catch_up()
 
     def _cancel(self, shown: dict[str, Any]) -> None:
         asked("cancel", burst=shown["id"])
@@ -233,6 +238,11 @@ def _never_commits(options: Options, cell: str) -> list[str]:
     ]
 
 
+def _voices(shown: dict[str, Any]) -> int:
+    """As ``Options.voices``, of a burst that is there."""
+    return int(shown["most"]) * int(shown.get("procs", 1)) + len(shown.get("roles", ()))
+
+
 def table(bursts: list[dict[str, Any]]) -> str:
     """For people, the newest last."""
     if not bursts:
@@ -240,7 +250,8 @@ def table(bursts: list[dict[str, Any]]) -> str:
     rows = [("NAME", "ENGINE", "WORKERS", "GPUS", "STATE", "SECONDS")]
     for each in bursts:
         seconds = (each["ended"] or time.time()) - each["created"]
-        numbers = str(each["workers"]), str(each["workers"] * each["gpus"])
+        workers, procs = each["workers"], each.get("procs", 1)
+        numbers = f"{workers} x {procs}" if procs > 1 else str(workers), str(workers * each["gpus"])
         rows.append((each["name"], each["engine"], *numbers, each["outcome"] or each["state"], f"{seconds:.0f}"))
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows)

@@ -31,6 +31,7 @@ GROUP = "group.json"  # from the agent: which workers there are
 SOCKET_VARIABLE = "ELASTIC_BURST"  # in each rank's environment: the path of that socket
 FIRST_VARIABLE = "ELASTIC_BURST_FIRST"  # in that of a role's that follows: the number of its first rank
 LIMIT_VARIABLE = "ELASTIC_BURST_LIMIT"  # in a rank's whose results go to the gateway: how many bytes that takes
+TOGETHER_VARIABLE = "ELASTIC_BURST_TOGETHER"  # where what starts a rank can't know it: how many of them count as one machine's
 ROLE_VARIABLE, ADDRESSES_VARIABLE = "ROLE", "ROLE_ADDRESSES"  # where there are several roles; those by name, as JSON
 
 # Events, by their ``t``; each has ``at``, seconds since 1970.
@@ -57,8 +58,9 @@ LEAVE = "leave"  # asked (number of the question): how far are you?
 STAY = "stay"  # asked: the group doesn't leave now
 UNTIL = "until"  # asked, commits: it leaves once it has done so many
 
-# A pod of an elastic burst says of its rank what that has said, with the number of its group, and:
-READY = "ready"  # its rank is there, and waits to begin
+# A pod of an elastic burst says of its ranks what they have said, with the number of their group (AT and DONE once for all of them), and:
+READY = "ready"  # they are there, and wait to begin
+THROUGH = "through"  # of several ranks one is through with its cell: it comes to no further commit
 GONE = "gone"  # text: how its rank has ended before its time
 LEAVING = "leaving"  # the cluster has told the pod to end
 
@@ -84,7 +86,7 @@ Buffer = Union[bytes, bytearray, memoryview, mmap.mmap]
 class Process(_Json):
     """One process that the agent starts. ``ranks``: how many of the burst's ranks come to be in it or below it; one without is ended once
     all ranks are through. ``after``: it is started once this file is in the burst's folder. ``gpus``: UUIDs that it sees; None: all of the
-    burst's. ``number``: of the first of its ranks. ``follows``: they are ended once all others are through."""
+    burst's. ``number``: of the first of its ranks; 0 where nobody asks. ``follows``: they are ended once all others are through."""
 
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)  # on top of the plan's

@@ -19,7 +19,7 @@ NAME = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")  # part of a name in DNS
 
 @dataclass(frozen=True)
 class Role(_Json):
-    """``count`` members. ``gpus``: of each. ``image``, ``cpu``, ``memory``: of each one's pod, "" as the kernel's own has it.
+    """``count`` members. ``gpus``: of each. ``image``, ``cpu``, ``memory``: of each one's pod, "" as workers or the kernel have it.
 
     ``runs_cell``: each member is a rank that runs the cell; else it is a server of the engine's own, which the cell uses. ``leads``: the
     burst is through once all members of such roles are; those of others are ended then.

@@ -43,7 +43,7 @@ DOCUMENTED = {
     "elastic_gpu_seconds_executed": "GPU-seconds in which something ran on leased GPUs, likewise.",
     "elastic_gpu_seconds_saved": "GPU-seconds for which kernels had no lease and would have had with GPUs for life, likewise.",
     "elastic_bursts": "Cells on many workers, by state (waiting, running).",
-    "elastic_burst_ranks": "Workers that such cells have now, by engine.",
+    "elastic_burst_ranks": "Workers that such cells have now, by engine; one of several processes counts as so many.",
     "elastic_policy_refused": "1 while the policy file as it is doesn't count, or a change of the policy can't be kept; else 0.",
     "elastic_generation": "This broker's generation; it grows with each restart.",
 }
@@ -104,7 +104,7 @@ class ElasticMetrics(Collector):
         yield _by("elastic_bursts", "state", {state: states[state] for state in BURST_STATES})
         ranks: Counter[str] = Counter()
         for each in bursts:
-            ranks[each["engine"]] += each["workers"] if each["state"] == RUNNING else 0
+            ranks[each["engine"]] += each["workers"] * each.get("procs", 1) if each["state"] == RUNNING else 0
         yield _by("elastic_burst_ranks", "engine", {"none": 0, **ranks})
         yield _one("elastic_policy_refused", int(self._refused()))
         yield _one("elastic_generation", gpu["generation"])

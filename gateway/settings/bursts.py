@@ -13,7 +13,8 @@ class Bursts(Configurable):
 
     most_workers = Count(
         64,
-        help="""How many workers one burst may have. Default 64, more than one machine has use for. 0: no bursts here.""",
+        help="""How many workers one burst may have, and on one machine how many processes all of them may be (--procs). Default 64, more
+        than one machine has use for. 0: no bursts here.""",
     ).tag(config=True)
 
     grow_after = Seconds(

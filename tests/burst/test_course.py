@@ -321,3 +321,16 @@ def test_told_the_same_events_again_it_stands_where_it_stood_and_no_two_groups_e
             assert mine == orders
             assert sum("go" in order for order in orders["groups"]) <= 1
         assert (again.saved, again.commits) == (story.course.saved, story.course.commits)
+
+
+def test_nobody_is_asked_to_leave_once_a_rank_of_a_pod_is_through_and_who_waits_goes_on() -> None:
+    story = Story(0, 1)
+    story.commit()
+    story.want(3)
+    story.join(2)
+    assert story.say(burst.READY, 0, 1, 2) == ["ask"]
+    story.say(burst.AT, 0, group=1, asked=1, commits=4)
+    assert story.say(burst.THROUGH, 1, group=1) == ["answer"]
+    assert story.course.orders(0)["groups"][0]["until"] is None
+    assert story.turn(AGAIN + PATIENCE) == []
+    assert story.say(burst.DONE, 0, 1, group=1) == ["over: ok"]

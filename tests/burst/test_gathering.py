@@ -48,7 +48,7 @@ def test_each_pods_journal_is_counted_by_itself_and_a_next_gateway_goes_on_behin
     gathered.take(0, 0, said(burst.STATE, running=1, of=1) + out(0, "a"))
     gathered.take(1, 0, said(burst.STATE, running=1, of=1) + said(burst.FAILED, rank=1, name="ValueError: x") + out(1, "b"))
     again = Gathered.again(folder, 2, 2)
-    assert (again.upto, again.running, set(again.failed)) == (gathered.upto, {0, 1}, {1})
+    assert (again.upto, again.running, set(again.failed)) == (gathered.upto, {0: 1, 1: 1}, {1})
     assert again.take(1, again.upto[1], said(burst.END, outcome="error", message="")) > again.upto[0]
     assert set(Gathered.again(folder, 2, 2).ended) == {1}
 

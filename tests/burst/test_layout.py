@@ -61,7 +61,7 @@ def test_each_member_is_told_its_role_and_the_addresses_of_all():
     found.leases = {found.id: ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]}
     made = with_roles(found, REQUEST, processes(found, REQUEST, Path()))
     assert [(each.env["ROLE"], each.env["RANK"], each.env["WORLD_SIZE"], each.number, each.follows) for each in made] == [
-        ("worker", "0", "2", 0, False), ("worker", "1", "2", 0, False), ("simulator", "0", "2", 2, True), ("simulator", "1", "2", 3, True),
+        ("worker", "0", "2", 0, False), ("worker", "1", "2", 1, False), ("simulator", "0", "2", 2, True), ("simulator", "1", "2", 3, True),
     ]  # fmt: skip
     assert [each.gpus for each in made] == [["GPU-a", "GPU-b"], ["GPU-a", "GPU-b"], ["GPU-c"], ["GPU-d"]]
     told = [json.loads(each.env[burst.ADDRESSES_VARIABLE]) for each in made]

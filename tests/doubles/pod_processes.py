@@ -90,7 +90,7 @@ class PodProcesses:
     async def ids(self) -> set[str]:
         return set()
 
-    def profile(self, supervisor: Any) -> Profile:
+    def profile(self, supervisor: Any, image: str = "") -> Profile:
         return Profile(image="i", gpu_resource="example.com/gpu")
 
     def wanted(self, supervisor: Any, burst_id: str, workers: int, gpus: int, *more: Any) -> Wanted:
@@ -132,7 +132,7 @@ class PodProcesses:
                 pod.told = True
                 pod.process.terminate()
 
-    def pods(self, burst_id: str) -> Pods:
+    def pods(self, burst_id: str, called: str = "rank") -> Pods:
         running = [pod for pod in self.pods_.values() if pod.runs]
         return Pods({pod.index: "127.0.0.1" for pod in running}, {}, {}, len(running))
 

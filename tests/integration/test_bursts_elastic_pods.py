@@ -57,8 +57,8 @@ class Site:
         burst.write_buffers(folder / burst.CAPSULE, capsule.blobs)
         request = {
             "python": sys.executable, "version": list(sys.version_info[:3]), "packages": str(REPOSITORY), "cwd": "/tmp",
-            "env": {"PATH": os.environ["PATH"]}, "path": [], "pid": 1, "started": 1, "give_back": [0], "out": None, "init": False,
-            "save_every": 1.0, "compress": None,
+            "env": {"PATH": os.environ["PATH"]}, "path": [], "pid": 1, "started": 1, "out": None, "save_every": 1.0,
+            "init": wanted.get("init", False), "give_back": wanted.get("give_back", [0]), "compress": None,
         }  # fmt: skip
         burst.write_json(folder / burst.REQUEST, request)
         self.bursts.begin(self.bursts.find(shown["id"]))
@@ -135,6 +135,40 @@ def test_workers_come_and_go_as_asked() -> None:
         await here.works(which, 1)
         assert await here.end(which) == [1, 3, 1]
         assert not any(pod.runs and not pod.told for pod in here.cluster.pods_.values())
+
+    run(story)
+
+
+def test_workers_of_two_ranks_each_come_and_go_with_both() -> None:
+    async def story(here: Site, kernel: FakeSupervisor) -> None:
+        which = await here.begin(kernel, here.counting(), procs=2, give_back=None)
+        await here.works(which, 2)
+        assert len(here.cluster.pods_) == 1
+        here.bursts.scale(here.record(which), 2)
+        await here.works(which, 4)
+        assert here.record(which).workers == 2
+        states = [(event["running"], event["of"]) for event in here.events(which) if event["t"] == burst.STATE]
+        assert states[-1] == (4, 4)
+        await here.until(lambda: here.printed(which).count(" of 4\n") > 40)  # some of it has been saved
+        here.cluster.kill("pod-2")
+        await here.until(lambda: "Other workers go on from its last save" in here.told(which))
+        await here.works(which, 2)
+        assert await here.end(which) == [2, 4, 2]
+        given = sorted(file.name for file in here.bursts.folder_of(here.record(which)).path.glob("out/*[0-9]"))
+        assert given == ["0", "1"], "of each rank that there was in the end"
+
+    run(story)
+
+
+def test_nobody_waits_for_a_rank_that_is_through_while_another_of_its_pod_goes_on() -> None:
+    async def story(here: Site, kernel: FakeSupervisor) -> None:
+        which = await here.begin(kernel, here.counting("if RANK == 1 and step == 3: break"), procs=2)
+        await here.until(lambda: " 12 of 2" in here.printed(which))
+        here.bursts.scale(here.record(which), 2)
+        await here.until(lambda: any(pod.flex for pod in here.cluster.pods_.values()))
+        await here.until(lambda: any(event.get("event", event)["t"] == burst.THROUGH for event in here.events(which)))
+        await here.works(which, 2)
+        assert await here.end(which) == [2]
 
     run(story)
 

@@ -9,7 +9,7 @@ import pytest
 from gateway.magics import capture
 from gateway.protocol import burst
 from tests.doubles.fake_supervisor import FakeSupervisor
-from tests.integration.test_burst_engines import needs_dask
+from tests.integration.test_burst_engines import needs_dask, needs_torch
 from tests.integration.test_bursts_elastic_pods import Site, run
 
 ROLES = """
@@ -79,5 +79,44 @@ def test_dask_in_pods_is_encrypted_and_has_a_worker_in_each() -> None:
         which = await here.begin(kernel, DASK, workers=2, most=2, engine="dask")
         names = await brought(here, which)
         assert (names["scheme"], names["count"], names["doubled"]) == ("tls", 2, 90)
+
+    run(story)
+
+
+SUM = """
+import os, torch, torch.distributed as dist
+total = torch.tensor(RANK + 1)
+dist.all_reduce(total)
+found = int(total), RANK, WORLD_SIZE, LOCAL_RANK, os.environ["LOCAL_WORLD_SIZE"]
+print("rank", RANK)
+"""
+
+
+@needs_torch
+@pytest.mark.timeout(200)
+def test_torchrun_in_each_pod_has_all_ranks_of_its_worker_and_each_gives_back_what_is_its_own() -> None:
+    async def story(here: Site, kernel: FakeSupervisor) -> None:
+        which = await here.begin(kernel, SUM, workers=2, most=2, procs=2, engine="torch", give_back=None, init=True)
+        assert (await brought(here, which))["found"] == (10, 0, 4, 0, "2")
+        for rank in (1, 2, 3):
+            names: dict[str, Any] = {}
+            capture.take(burst.read_buffers(here.bursts.result(here.record(which), rank)), names, here.capsule)
+            assert names["found"] == (10, rank, 4, rank % 2, "2")
+        printed = sorted((event["rank"], event["text"]) for event in here.events(which) if event["t"] == burst.OUT)
+        assert printed == [(rank, f"rank {rank}\n") for rank in range(4)]
+        states = [(event["running"], event["of"]) for event in here.events(which) if event["t"] == burst.STATE]
+        assert states[-1] == (4, 4)
+
+    run(story)
+
+
+def test_what_the_third_of_four_ranks_fails_of_is_told_by_its_number() -> None:
+    async def story(here: Site, kernel: FakeSupervisor) -> None:
+        cell = "import time\nif RANK == 2:\n    raise LookupError('one of four')\ntime.sleep(600)"
+        which = await here.begin(kernel, cell, workers=2, most=2, procs=2)
+        await here.until(lambda: here.bursts.shown(here.record(which))["state"] == "ended", 100)
+        assert here.record(which).message == "Rank 2 failed: LookupError: one of four"
+        assert (here.bursts.folder_of(here.record(which)).path / burst.FAILURES / "2").is_file()
+        await here.until(lambda: not any(pod.runs for pod in here.cluster.pods_.values()))
 
     run(story)

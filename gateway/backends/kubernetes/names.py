@@ -17,6 +17,7 @@ ATTEMPT = f"{PREFIX}/attempt"  # annotation of a kernel's pod and Secret: which 
 WARM = f"{PREFIX}/warm"  # label of a kernel's pod that is nobody's yet
 BURST = f"{PREFIX}/burst"  # label of all that is made for a burst: its id
 FLEX = f"{PREFIX}/flex"  # label of a worker that an elastic burst has beyond its least: its number
+PROCS = f"{PREFIX}/procs"  # annotation of a worker's pod that is several ranks: how many
 FIRST = f"{PREFIX}/first"  # label of a role's Job and pods: the number of its first among all of the burst's
 ROLE_KERNEL, ROLE_SLOT, ROLE_CODE, ROLE_RANK = "kernel", "slot", "code", "rank"
 

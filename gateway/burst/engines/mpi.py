@@ -7,10 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from ...protocol import burst
 from ...protocol.burst import Process
 from ...protocol.errors import BadRequest
 from ..record import Record
-from .spmd import python
+from .spmd import apart, python
 
 
 def processes(record: Record, request: dict[str, Any], folder: Path) -> list[Process]:
@@ -25,5 +26,14 @@ def processes(record: Record, request: dict[str, Any], folder: Path) -> list[Pro
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     }
-    argv = [mpirun, "-np", str(record.workers), *python(request), "-m", "gateway.pod.burst.worker"]
-    return [Process(argv=argv, env=allowed, name="mpirun", ranks=record.workers)]
+    rank = [*python(request), "-m", "gateway.pod.burst.worker"]
+    argv = [mpirun, "-np", str(record.workers), *rank]
+    if record.procs > 1:  # to mpirun this is one machine, whose ranks would all see all GPUs
+        parts = [["-np", str(record.procs), "env", *_place(record, worker), *rank] for worker in range(record.workers)]
+        argv = [mpirun, *parts[0], *(word for part in parts[1:] for word in (":", *part))]
+    return [Process(argv=argv, env=allowed, name="mpirun", ranks=record.ranks)]
+
+
+def _place(record: Record, worker: int) -> list[str]:
+    gpus, together = apart(record, worker)
+    return [f"{burst.TOGETHER_VARIABLE}={together}", f"CUDA_VISIBLE_DEVICES={','.join(gpus or [])}"]

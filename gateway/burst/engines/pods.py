@@ -1,7 +1,7 @@
 """Which processes a pod of a burst runs, by engine. Pure.
 
-A pod has one member of the burst. They meet at addresses of pods, which are known before any of them begins: names would be unknown to the
-cluster's DNS for the first seconds of a pod.
+A pod has one member of the burst: a server, or a worker, which may be several ranks. They meet at addresses of pods, which are known before
+any of them begins: names would be unknown to the cluster's DNS for the first seconds of a pod.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...protocol.errors import BadRequest
 from ...protocol.roles import WORKER, Role, members
 from ..layout import layout
 from ..record import Record
-from . import dask, ray, tf_ps
+from . import dask, ray, tf_ps, torch
 from .keys import CERTIFICATE, KEY, RAY_TOKEN
 from .roles import told
 from .spmd import python
@@ -35,7 +35,7 @@ _WORKER = ["-m", "gateway.pod.burst.worker"]
 
 
 class Shape(NamedTuple):
-    """``pods``: how many there are; ``leads``: numbers of those whose end is the burst's; ``cells``: how many run the cell."""
+    """``pods``: how many there are; ``leads``: numbers of those whose end is the burst's; ``cells``: how many processes run the cell."""
 
     pods: int
     leads: frozenset[int]
@@ -55,10 +55,16 @@ class Here:
     def python(self, *argv: str) -> list[str]:
         return [*python(self.request), *argv]
 
-    def rank(self, rank: int, world: int, **env: str) -> Process:
-        """One that runs the cell."""
-        place = {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": "0"}
-        return Process(argv=self.python(*_WORKER), env={**place, **env}, name=f"rank {rank}")
+    @property
+    def first(self) -> int:
+        """The first rank of this pod's worker."""
+        return self.number * self.record.procs
+
+    def rank(self, rank: int, world: int, local: int = 0, **env: str) -> Process:
+        """One that runs the cell. ``local``: which of its pod's."""
+        place = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": self.record.procs}
+        said = {name: str(value) for name, value in place.items()}
+        return Process(argv=self.python(*_WORKER), env={**said, **env}, name=f"rank {rank}", number=rank)
 
 
 def shape(record: Record) -> Shape:
@@ -74,7 +80,8 @@ def shape(record: Record) -> Shape:
             raise BadRequest(f"In pods -e {record.engine} has no roles beside its workers in this version.")
         return Shape(record.workers, frozenset({0}), 1)
     found = members(layout(record))
-    return Shape(len(found), frozenset(each.number for each in found if each.role.leads), sum(each.role.runs_cell for each in found))
+    cells = record.procs * sum(each.role.runs_cell for each in found)
+    return Shape(len(found), frozenset(each.number for each in found if each.role.leads), cells)
 
 
 def jobs(record: Record) -> tuple[Role, list[tuple[Role, int]]]:
@@ -104,9 +111,9 @@ def processes(record: Record, request: dict[str, Any], number: int, addresses: S
     return made
 
 
-def process(record: Record, request: dict[str, Any], rank: int, addresses: Sequence[str], port: int = PORT) -> Process:
-    """Of a rank of a burst whose workers come and go."""
-    return IN_PODS[record.engine](Here(record, request, rank, addresses, port))[0]
+def of_worker(record: Record, request: dict[str, Any], worker: int, addresses: Sequence[str], port: int = PORT) -> list[Process]:
+    """Of one whose like come and go."""
+    return IN_PODS[record.engine](Here(record, request, worker, addresses, port))
 
 
 def files(record: Record, addresses: Sequence[str], request: dict[str, Any]) -> dict[str, str]:
@@ -115,23 +122,21 @@ def files(record: Record, addresses: Sequence[str], request: dict[str, Any]) -> 
         return {}
     agent = shlex.join([*python(request), "-m", "gateway.pod.burst.mpi_door", "call"])
     return {
-        MPI_HOSTS: "".join(f"{address} slots=1\n" for address in addresses),
-        HYDRA_HOSTS: "".join(f"{address}\n" for address in addresses),
+        MPI_HOSTS: "".join(f"{address} slots={record.procs}\n" for address in addresses),
+        HYDRA_HOSTS: "".join(f"{address}:{record.procs}\n" for address in addresses),
         MPI_AGENT: f'#!/bin/sh\nhere=$(dirname "$0")\nexec {agent} "$here" {MPI_PORT} "$@"\n',
     }
 
 
 def _none(here: Here) -> list[Process]:
-    return [here.rank(here.number, here.record.workers, MASTER_ADDR=here.addresses[0], MASTER_PORT=str(here.port))]
+    meeting = {"MASTER_ADDR": here.addresses[0], "MASTER_PORT": str(here.port)}
+    return [here.rank(here.first + local, here.record.ranks, local, **meeting) for local in range(here.record.procs)]
 
 
 def _torch(here: Here) -> list[Process]:
-    launcher = [
-        "torch.distributed.run", f"--nnodes={here.record.workers}", f"--node-rank={here.number}", "--nproc-per-node=1", "--max-restarts=0",
-        f"--master-addr={here.addresses[0]}", f"--master-port={here.port}", f"--rdzv-id={here.record.id}",
-    ]  # fmt: skip
-    argv = here.python("-m", *launcher, "--no-python", *here.python(*_WORKER))
-    return [Process(argv=argv, env={"TORCH_ELASTIC_WORKER_IDENTICAL": "1"}, name=f"torchrun of rank {here.number}")]
+    where = torch.nodes(here.record, here.number, here.addresses[0], here.port)
+    name = f"torchrun of {here.record.pod_called} {here.number}"
+    return [torch.torchrun(here.request, name, where, here.record.procs, number=here.first)]
 
 
 def _tf_ps(here: Here) -> list[Process]:
@@ -174,14 +179,16 @@ def _mpi(here: Here) -> list[Process]:
     agent, hosts = f"{{folder}}/{MPI_AGENT}", f"{{folder}}/{MPI_HOSTS}"
     door = here.python("-m", "gateway.pod.burst.mpi_door")
     if here.number:
-        return [Process(argv=[*door, "serve", "{folder}", str(MPI_PORT)], name=f"the door of rank {here.number}")]
+        name = f"the door of {here.record.pod_called} {here.number}"
+        return [Process(argv=[*door, "serve", "{folder}", str(MPI_PORT)], name=name, ranks=here.record.procs)]
     env = {
         "PRTE_MCA_plm_ssh_agent": agent, "PRTE_MCA_prte_default_hostfile": hosts,  # Open MPI 5
         "OMPI_MCA_plm_rsh_agent": agent, "OMPI_MCA_orte_default_hostfile": hosts,  # Open MPI 4
+        "PRTE_MCA_rmaps_default_mapping_policy": "slot", "OMPI_MCA_rmaps_base_mapping_policy": "slot",  # one pod after the other
         "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": agent, "HYDRA_HOST_FILE": f"{{folder}}/{HYDRA_HOSTS}",  # MPICH
     }  # fmt: skip
-    argv = [*door, "run", "-np", str(here.record.workers), *here.python(*_WORKER)]
-    return [Process(argv=argv, env=env, name="mpirun")]
+    argv = [*door, "run", "-np", str(here.record.ranks), *here.python(*_WORKER)]
+    return [Process(argv=argv, env=env, name="mpirun", ranks=here.record.procs)]
 
 
 IN_PODS: dict[str, Callable[[Here], list[Process]]] = {

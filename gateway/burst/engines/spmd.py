@@ -13,14 +13,23 @@ from ..record import Record
 
 def processes(record: Record, request: dict[str, Any], folder: Path) -> list[Process]:
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    return [
-        Process(
-            argv=[*python(request), "-m", "gateway.pod.burst.worker"],
-            env={"RANK": str(rank), "WORLD_SIZE": str(record.workers), "LOCAL_RANK": str(rank), **meeting},
-            name=f"rank {rank}",
-        )
-        for rank in range(record.workers)
-    ]
+    made = []
+    for rank in range(record.ranks):
+        gpus, together = apart(record, rank // record.procs)
+        place = {"RANK": rank, "WORLD_SIZE": record.ranks, "LOCAL_RANK": rank % together, "LOCAL_WORLD_SIZE": together}
+        env = {**{name: str(value) for name, value in place.items()}, **meeting}
+        argv = [*python(request), "-m", "gateway.pod.burst.worker"]
+        made.append(Process(argv=argv, env=env, name=f"rank {rank}", number=rank, gpus=gpus))
+    return made
+
+
+def apart(record: Record, worker: int) -> tuple[list[str] | None, int]:
+    """UUIDs of the GPUs that this worker sees, None: all; and how many ranks count as being on its machine.
+
+    Workers of several processes each are as machines of their own, which they are in a cluster. Those of one are as one machine, which
+    they are here.
+    """
+    return (None, record.workers) if record.procs == 1 else (record.gpus_of(worker), record.procs)
 
 
 def python(request: dict[str, Any]) -> list[str]:

@@ -112,21 +112,22 @@ class Elastic:
             self.turn(record)
         orders = chorus.course.orders(number)
         for order in orders["groups"]:
-            order["process"] = self._process(record, chorus, order)
+            order |= self._processes_of(record, chorus, order)
         return {"next": upto, "over": record.state == ENDED, "orders": orders}
 
-    def _process(self, record: Record, chorus: Chorus, order: dict[str, Any]) -> dict[str, Any] | None:
-        """What the rank of a pod runs in a group; None where its first rank's pod is away."""
+    def _processes_of(self, record: Record, chorus: Chorus, order: dict[str, Any]) -> dict[str, Any]:
+        """What a pod runs in a group, ``process`` and those ``beside`` it; {} where the first one's pod is away."""
         key = record.id, order["number"], order["rank"]
         if key not in self._processes:
             members, names = self._workers.members(record.id), chorus.course.names
             addresses = [self._address(record, members.get(names[pod])) for pod in order["pods"]]
             if not addresses[0]:
-                return None
+                return {}
             request = checked_request(self._bursts.folder_of(record).request())
             group = replace(record, workers=len(addresses), id=f"{record.id}.{order['number']}")
             port = engines.PORT + order["number"] % PORTS
-            self._processes[key] = vars(engines.process(group, request, order["rank"], addresses, port))
+            first, *beside = map(vars, engines.of_worker(group, request, order["rank"], addresses, port))
+            self._processes[key] = {"process": first, "beside": beside}
         return self._processes[key]
 
     def _address(self, record: Record, member: Member | None) -> str:
@@ -297,7 +298,7 @@ class Elastic:
 
     def _chorus(self, record: Record) -> Chorus:
         if record.id not in self._known:
-            self._known[record.id] = Chorus.of(self._bursts.folder_of(record), record.restartable)
+            self._known[record.id] = Chorus.of(self._bursts.folder_of(record), record.restartable, record.procs)
         return self._known[record.id]
 
     def _more(self, record: Record, count: int) -> None:
@@ -308,7 +309,7 @@ class Elastic:
     def _clear_results(self, record: Record) -> None:
         """What a rank gave back in a group that was lost is nobody's result."""
         course = self._chorus(record).course
-        world = len(course.now.pods) if course.now is not None else 0
+        world = len(course.now.pods) * record.procs if course.now is not None else 0
         for file in (self._bursts.folder_of(record).path / burst.RESULTS).glob("*"):
             if int(file.name.partition(".")[0]) >= world:
                 file.unlink(missing_ok=True)

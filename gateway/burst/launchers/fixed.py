@@ -76,8 +76,8 @@ class Fixed:
         if len(addresses) < count:
             return {}
         if self._given.setdefault(record.id, {}).setdefault(rank, address) != address:
-            why = f"The cluster has taken rank {rank}'s pod away, and a cell isn't begun a second time unasked. Run it again."
-            self._standing.over(record, burst.LOST, why)
+            why = "and a cell isn't begun a second time unasked. Run it again."
+            self._standing.over(record, burst.LOST, f"The cluster has taken {record.pod_called} {rank}'s pod away, {why}")
             return {}
         request = checked_request(self._bursts.folder_of(record).request())
         places = [addresses[each] for each in range(count)]
@@ -95,7 +95,8 @@ class Fixed:
 
     async def look(self, record: Record) -> None:
         """What the cluster says of its pods."""
-        pods, gathered, lasts = self._jobs.pods(record.id), self._gathered_of(record), self._standing.lasts
+        pods = self._jobs.pods(record.id, record.pod_called)
+        gathered, lasts = self._gathered_of(record), self._standing.lasts
         count, begun = engines.shape(record).pods, self.begun(record)
         few = lasts(record, "few pods", pods.count < count, PODS_SECONDS)
         if few and not pods.count and begun:
@@ -105,7 +106,7 @@ class Fixed:
             self._standing.waits(record, f"waits in the queue {record.queue}. {await self._jobs.queued(record.job)}".strip())
             return
         for rank, trouble in sorted(pods.trouble.items()):
-            told = rank in gathered.ended or rank in gathered.failed
+            told = rank in gathered.ended or rank in gathered.failing
             again = trouble.reason in TAKEN_AWAY and not begun
             if lasts(record, f"rank {rank}", trouble.final and not told and not again, PODS_SECONDS):
                 words = await self._jobs.log(record.id, rank) if trouble.reason in WITH_LOG else ""
@@ -119,7 +120,7 @@ class Fixed:
     def _decide(self, record: Record) -> None:
         """By what its ranks have said."""
         gathered, leads = self._gathered_of(record), engines.shape(record).leads
-        bad = gathered.failed.keys() | {pod for pod, end in gathered.ended.items() if end["outcome"] != burst.OK}
+        bad = gathered.failing | {pod for pod, end in gathered.ended.items() if end["outcome"] != burst.OK}
         if leads <= gathered.ended.keys():
             self._conclude(record)
         elif bad and record.id not in self._standing.cancelled:
@@ -131,9 +132,10 @@ class Fixed:
         if record.id in self._standing.cancelled:
             self._standing.over(record, burst.CANCELLED, "It was cancelled.")
             return
-        outcome, message, failure = verdict(self._gathered_of(record), engines.shape(record).leads)
+        outcome, message, failure = verdict(self._gathered_of(record), engines.shape(record).leads, record.pod_called)
         if outcome == burst.LOST:  # its agent knows only that it was told to end
-            message = next((each.message for each in self._jobs.pods(record.id).trouble.values() if each.final), message)
+            troubles = self._jobs.pods(record.id, record.pod_called).trouble.values()
+            message = next((each.message for each in troubles if each.final), message)
             if record.queue:
                 self._soon(self._taken(record, message))
                 return

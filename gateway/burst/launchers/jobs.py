@@ -94,13 +94,14 @@ class Jobs:
         check_roles(record, kind, others)
         if refused := self._quota.never(record):
             raise BadRequest(refused)
-        profile = self._jobs.profile(supervisor)
+        profile = self._jobs.profile(supervisor, record.image)
         if record.least_gpus and not profile.gpu_resource:
             raise BadRequest(f"Kernels of the profile {profile.name!r} have no GPUs, nor have their workers: -g 0, or another kernel.")
         link = self._broker.links.get(record.kernel_id)
         record.starts = link.state.starts if link is not None else 0
         wanted = self._jobs.wanted(
-            supervisor, record.id, first.count, first.gpus, record.detach, record.timeout, record.queue, kind, record.on_demand
+            supervisor, record.id, first.count, first.gpus, record.detach, record.timeout, record.queue, kind, record.on_demand,
+            record.procs,
         )  # fmt: skip
         self._prepared[record.id] = self._jobs.job(profile, wanted), wanted, {"roles": self._jobs.roles(profile, wanted, others)}
         if record.elastic:

@@ -43,6 +43,11 @@ class Local:
             raise BadRequest("Workers are processes of one machine here, and that has no queue of a cluster: leave --queue out.")
         if record.on_demand:
             raise BadRequest("Workers are processes of one machine here, and there are no nodes to choose from: leave --on-demand out.")
+        if record.image:
+            raise BadRequest("Workers are processes of one machine here, and run what is installed on it: leave --image out.")
+        if record.most * record.procs > self._settings.most_workers:
+            many = record.most * record.procs
+            raise BadRequest(f"{many} processes are too many: at most {self._settings.most_workers} on this machine (Bursts.most_workers).")
         if record.engine in OPEN and not self._settings.trusted_network:
             raise BadRequest(
                 f"The servers of -e {record.engine} listen on all addresses of this machine, and run what anybody sends them. Where "

@@ -1,6 +1,6 @@
 """The words after ``%%distributed``: read, with defaults, or refused with what would do.
 
-It must never guess: a word that isn't known, or that this version can't do, ends the cell before anything has started.
+It must never guess: a word that isn't known ends the cell before anything has started.
 """
 
 from __future__ import annotations
@@ -14,12 +14,6 @@ from typing import Any, Optional
 from ...protocol.burst import COMPRESSION, REQUIREMENT, SAVE_EVERY
 from ...protocol.durations import read_duration
 from ...protocol.roles import PS
-
-_ABSENT = {  # words of other launchers
-    "--image": "another image for workers is",
-    "--procs": "several processes for each worker are",
-}  # fmt: skip
-
 
 INSTALLED = "installed"
 ROLE_WORDS = ("name", "count", "gpus", "cpu", "memory", "image")
@@ -37,7 +31,8 @@ class Options:
     workers: int
     most: int
     engine: str
-    gpus: Optional[int] = None  # of each worker; None: one if the cell uses them and there are enough
+    procs: int = 1  # processes of each worker: ranks
+    gpus: Optional[int] = None  # of each worker; None: one for each of its processes if the cell uses them and there are enough
     name: Optional[str] = None
     take: tuple[str, ...] = ()  # --in
     take_nothing: bool = False  # --no-in
@@ -55,11 +50,17 @@ class Options:
     pip: tuple[str, ...] = ()  # to install for the workers; INSTALLED: what the user has in the kernel
     roles: tuple[dict[str, Any], ...] = ()  # beside the workers: name, count and what its members are to have
     on_demand: bool = False  # no spot nodes
+    image: Optional[str] = None  # of the workers' pods
     dry_run: bool = False
 
     @property
     def elastic(self) -> bool:
         return self.most > self.workers
+
+    @property
+    def voices(self) -> int:
+        """How many may say something, at most; of a role at least one."""
+        return self.most * self.procs + len(self.roles)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -72,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-w", "--workers", default="2", metavar="N")
     parser.add_argument("-e", "--engine", metavar="ENGINE")
     parser.add_argument("-g", "--gpus")
+    parser.add_argument("--procs", default="1")
     parser.add_argument("-l", "--launcher", default="auto", choices=LAUNCHERS)
     parser.add_argument("--in", dest="take", type=_names, default=())
     parser.add_argument("--no-in", dest="take_nothing", action="store_true")
@@ -88,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name")
     parser.add_argument("--queue")
     parser.add_argument("--on-demand", action="store_true")
+    parser.add_argument("--image")
     parser.add_argument("--pip", action="append", default=[])
     parser.add_argument("--ps")
     parser.add_argument("--role", action="append", default=[])
@@ -100,21 +103,17 @@ def read(line: str) -> Options:
         words = shlex.split(line, comments=True)
     except ValueError as exc:
         raise Usage(f"{exc} in {line.strip()!r}") from None
-    for word in words:
-        what = _ABSENT.get(word.partition("=")[0])
-        if what:
-            raise Usage(f"{word.partition('=')[0]}: {what} not in this version")
     found = _parser().parse_args(words)
-    workers, most = _workers(found.workers)
+    (workers, most), procs = _workers(found.workers), _procs(found.procs)
     engine = found.engine or ("torch" if importlib.util.find_spec("torch") else "none")
     show = found.show if found.show is not None else ("all" if engine == "none" else "0")
     return Options(
-        workers=workers, most=most, engine=engine, gpus=_gpus(found.gpus), name=found.name, take=found.take,
-        take_nothing=found.take_nothing, out=found.out, give_back=_ranks("--ranks", found.ranks, workers),
-        show=_ranks("--show", show, most), init=found.init, detach=found.detach, timeout=_duration("--timeout", found.timeout),
+        workers=workers, most=most, procs=procs, engine=engine, gpus=_gpus(found.gpus), name=found.name, take=found.take,
+        take_nothing=found.take_nothing, out=found.out, give_back=_ranks("--ranks", found.ranks, workers * procs),
+        show=_ranks("--show", show, most * procs), init=found.init, detach=found.detach, timeout=_duration("--timeout", found.timeout),
         save_every=_duration("--save-every", found.save_every) or SAVE_EVERY, restartable=found.restartable,
         compress=_compress(found.compress, engine), dry_run=found.dry_run, queue=found.queue, launcher=found.launcher,
-        pip=_requirements(found.pip), on_demand=found.on_demand,
+        pip=_requirements(found.pip), on_demand=found.on_demand, image=found.image,
         roles=(*_ps(found.ps, engine), *map(_role, found.role)),
     )  # fmt: skip
 
@@ -136,6 +135,12 @@ def _workers(text: str) -> tuple[int, int]:
     if int(words[-1]) < int(least):
         raise Usage(f"-w {text}: the least comes first, as in -w {most}:{least}")
     return int(least), int(words[-1])
+
+
+def _procs(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 4 and int(text)):
+        raise Usage(f"--procs needs a number of processes for each worker, 1 or more, not {text!r}")
+    return int(text)
 
 
 def _duration(option: str, text: Optional[str]) -> Optional[float]:
@@ -194,13 +199,13 @@ def _gpus(text: Optional[str]) -> Optional[int]:
     return None if text is None else int(text)
 
 
-def _ranks(option: str, text: str, workers: int) -> Optional[tuple[int, ...]]:
+def _ranks(option: str, text: str, count: int) -> Optional[tuple[int, ...]]:
     if text == "all":
         return None
     words = text.split(",")
     if not all(word.strip().isdigit() for word in words):
         raise Usage(f"{option} needs numbers of ranks, as in {option} 0,3, or {option} all; not {text!r}")
     ranks = tuple(sorted({int(word) for word in words}))
-    if ranks[-1] >= workers:
-        raise Usage(f"{option} {text}: of {workers} workers the last is rank {workers - 1}")
+    if ranks[-1] >= count:
+        raise Usage(f"{option} {text}: of {count} ranks the last is rank {count - 1}")
     return ranks

@@ -18,11 +18,11 @@ STATUS_SECONDS = 1.0  # between two updates of the status line
 
 
 class Outlet:
-    """``shown``: the ranks whose output is shown, None: all."""
+    """``shown``: the ranks whose output is shown, None: all. ``voices``: how many there are."""
 
-    def __init__(self, shell: Any, shown: Optional[tuple[int, ...]], workers: int) -> None:
+    def __init__(self, shell: Any, shown: Optional[tuple[int, ...]], voices: int) -> None:
         self._shell, self._shown = shell, shown
-        self._tagged = workers > 1 and (shown is None or len(shown) > 1)
+        self._tagged = voices > 1 and (shown is None or len(shown) > 1)
         self._parent = shell.parent_header if hasattr(shell, "parent_header") else {}
         self._rest: dict[tuple[str, str], str] = {}
         self._bar: Optional[tuple[str, str]] = None  # whose line with a progress bar is the last that is shown, and has no end yet

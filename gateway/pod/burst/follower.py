@@ -1,4 +1,4 @@
-"""One worker of an elastic burst in a pod of its own: runs its rank in one group after the other, as the gateway has it.
+"""One worker of an elastic burst in a pod of its own: runs its ranks in one group after the other, as the gateway has it.
 
 What the gateway tells is how things should be, and may be told again; what its ranks say goes into the journal, with the number of their
 group. It must never begin a group while a rank of the one before is left, nor decide by itself that a cell begins a second time.
@@ -24,11 +24,11 @@ LOOK = 0.1  # seconds between two looks at clocks, exit codes and orders
 
 
 class _Part:
-    """The rank of this pod in one group."""
+    """The ranks of this pod in one group."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self.begun = self.ready = self.told = False  # told: how it has come to its end
+        self.begun = self.ready = self.partly_through = self.told = False  # told: how it has come to its end
         self.asked = self.answered = 0
 
 
@@ -106,8 +106,8 @@ class Follower:
                 self._follow(self._parts[number], order)
 
     def _part(self, number: int, order: dict[str, Any]) -> _Part:
-        process: Process = Process.from_json(order["process"])
-        size = Size(number=number, workers=len(order["pods"]), processes=[vars(process)])
+        processes = [vars(Process.from_json(each)) for each in (order["process"], *order.get("beside", ()))]
+        size = Size(number=number, workers=len(order["pods"]), processes=processes)
         group = Group(
             self._folder, number, size, self._plan, self._selector, self._journal, self._heard, self._umask, elsewhere=True
         )  # fmt: skip
@@ -140,6 +140,9 @@ class Follower:
         if group.ready and not part.ready:
             part.ready = True
             self._journal.add(burst.READY, group=number)
+        if group.partly_through and not part.partly_through:
+            part.partly_through = True
+            self._journal.add(burst.THROUGH, group=number)
         if part.told:
             return
         if group.failed is not None:
@@ -148,7 +151,7 @@ class Follower:
         elif group.left:
             self._say(part, burst.LEFT, group=number)
         elif group.through(now):
-            self._say(part, burst.DONE, group=number, rank=next(iter(group.meeting.ranks.values())).number)
+            self._say(part, burst.DONE, group=number, ranks=sorted(group.meeting.ranks))
         elif trouble := group.trouble(now):
             self._say(part, burst.GONE, group=number, text=trouble)
 

@@ -50,6 +50,7 @@ class Group:
         self.meeting = Meeting(self._socket, selector, journal, self._word)
         self._leaving = Leaving(self.world)
         self._elsewhere = elsewhere
+        self._asked, self._at = 0, dict[int, int]()  # the newest question of elsewhere, and commits of those that wait for its answer
         self._children: list[tuple[Process, Path, Child]] = []
         self._go: Optional[dict[str, Any]] = None
         self._unstartable = ""  # why one of its processes could not even be started
@@ -64,6 +65,11 @@ class Group:
     def ready(self) -> bool:
         """Every rank has come."""
         return len(self.meeting.ranks) >= self.world
+
+    @property
+    def partly_through(self) -> bool:
+        """A rank has come to the end of its cell, and another hasn't yet."""
+        return not self._all_through and any(rank.through and not rank.left for rank in self.meeting.ranks.values())
 
     @property
     def left(self) -> bool:
@@ -115,7 +121,8 @@ class Group:
         self._answer(self._leaving.stay(now))
 
     def ask(self, asked: int) -> None:
-        """How far its ranks are; they wait for ``answer``."""
+        """How far its ranks are: told once all have answered, as the furthest of them. They wait for ``answer``."""
+        self._asked, self._at = asked, {}
         self._tell(burst.LEAVE, asked=asked)
 
     def answer(self, asked: int, until: Optional[int]) -> None:
@@ -184,8 +191,7 @@ class Group:
             return self._unstartable
         for process, log, child in self._children:
             code = child.poll()
-            through = process.ranks and (self._all_through or self.meeting.is_through(child.pid))
-            if code is not None and not through:
+            if code is not None and not (process.ranks and self._is_through(process, child)):
                 return _obituary(process, log, code)
         silent = next((rank for rank in self.meeting.ranks.values() if rank.gone and not rank.through), None)
         if silent is not None:
@@ -194,6 +200,11 @@ class Group:
             return f"Only {len(self.meeting.ranks)} of {self.world} ranks ran their cell to its end."
         return ""
 
+    def _is_through(self, process: Process, child: Child) -> bool:
+        """It is a rank that is through with its cell, or what all of its ranks are below is no longer needed."""
+        numbers = range(process.number, process.number + process.ranks)
+        return self._all_through or self.meeting.is_through(child.pid) or self.meeting.are_through(numbers)
+
     def _word(self, rank: Rank, event: dict[str, Any]) -> None:
         kind, now = event["t"], time.monotonic()
         if kind == burst.HELLO:
@@ -201,7 +212,10 @@ class Group:
                 self.meeting.say(rank, burst.GO, **self._go)
                 self._state_of_things()
         elif kind == burst.AT and self._elsewhere:
-            self._heard(self, rank, event)
+            if int(event["asked"]) == self._asked:
+                self._at[rank.number] = int(event["commits"])
+                if len(self._at) == self.world:
+                    self._heard(self, rank, {**event, "commits": max(self._at.values())})
         elif kind == burst.AT:
             self._answer(self._leaving.heard(rank.number, int(event["asked"]), int(event["commits"]), now))
         elif kind in (burst.DONE, burst.LEFT, burst.FAILED):

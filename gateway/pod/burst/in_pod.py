@@ -35,7 +35,7 @@ FOLDER = "{folder}"  # in what an engine has said of its processes: the burst's 
 
 
 class Herald(threading.Thread):
-    """Sends the journal of ``agent`` to the gateway, and what lies in files before the word that tells of it."""
+    """Sends the journal of ``agent`` to the gateway, and what lies in files before the word that tells of it. ``rank``: the pod's."""
 
     def __init__(self, far: FarFolder, folder: Path, rank: int, agent: Agent | Follower) -> None:
         super().__init__(name="herald", daemon=True)
@@ -85,13 +85,18 @@ class Herald(threading.Thread):
         for line in data.splitlines():
             if line.startswith(_WITH_FILES):
                 event = json.loads(line)
-                kind, rank = event["t"], event.get("rank", self._rank)
+                kind = event["t"]
                 self.failed = self.failed or kind == burst.FAILED
                 if kind == burst.SAVED:
                     self._bring_state(str(event["file"]))
-                else:
-                    folder = burst.FAILURES if kind == burst.FAILED else burst.RESULTS
-                    self._bring(f"{folder}/{rank}.sizes", f"{folder}/{rank}")
+                elif kind == burst.FAILED:
+                    self._bring_of(burst.FAILURES, event.get("rank", self._rank))
+                elif kind == burst.DONE:  # in a group before, ranks may have had other numbers, and given back something else
+                    for rank in event["ranks"]:
+                        self._bring_of(burst.RESULTS, rank, again=True)
+                elif isinstance(self._agent, Agent):
+                    for sizes in sorted((self._folder / burst.RESULTS).glob("*.sizes")):
+                        self._bring_of(burst.RESULTS, sizes.stem)
 
     def _bring_state(self, name: str) -> None:
         """Workers that left for others would have to go on from an earlier one, without anybody knowing: that ends the burst."""
@@ -108,6 +113,12 @@ class Herald(threading.Thread):
             if state and state not in self._sent and not (self._folder / state).exists():
                 self._far.get(state, self._folder / f"{state}.new")
                 (self._folder / f"{state}.new").replace(self._folder / state)
+
+    def _bring_of(self, folder: str, rank: Any, again: bool = False) -> None:
+        names = f"{folder}/{rank}.sizes", f"{folder}/{rank}"
+        if again:
+            self._sent.difference_update(names)
+        self._bring(*names)
 
     def _bring(self, *names: str) -> None:
         for name in names:

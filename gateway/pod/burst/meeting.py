@@ -72,6 +72,10 @@ class Meeting:
         """Whether this process is a rank that is through with its cell."""
         return any(rank.through for rank in self.ranks.values() if rank.pid == pid)
 
+    def are_through(self, numbers: Collection[int]) -> bool:
+        """Whether all ranks of these numbers have come, and are through with their cell."""
+        return all(number in self.ranks and self.ranks[number].through for number in numbers)
+
     def signal(self, signum: int) -> None:
         """To every rank and what it has started. One that is through with its cell has nothing left to interrupt."""
         for rank in self.ranks.values():

@@ -5,6 +5,7 @@ It must never import torch where neither the cell nor what it has taken along us
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from typing import Any
@@ -20,6 +21,11 @@ def uses_torch(text: str) -> bool:
 def is_used(text: str) -> bool:
     """Whether the cell, or what it has taken along, uses torch."""
     return "torch" in sys.modules or uses_torch(text)
+
+
+def backend(gpus: int, ranks: int) -> str:
+    """For so many ranks that see the same ``gpus``: NCCL refuses two on one GPU."""
+    return "nccl" if 0 < ranks <= gpus else "gloo"
 
 
 def make(text: str) -> None:
@@ -39,5 +45,6 @@ def make(text: str) -> None:
         dist.destroy_process_group()
         init(*args, **kwargs)
 
-    init("nccl" if torch.cuda.is_available() else "gloo")
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    init(backend(gpus, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     dist.init_process_group = anew

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
@@ -23,6 +24,7 @@ _NAMES = {
     "RANK": ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"),
     "WORLD_SIZE": ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
     "LOCAL_RANK": ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"),
+    "LOCAL_WORLD_SIZE": ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"),
 }
 
 
@@ -61,12 +63,23 @@ class Line:
         return json.loads(line)  # type: ignore[no-any-return]
 
 
+def place_of(env: Mapping[str, str]) -> dict[str, int]:
+    """``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE``, by that environment."""
+    found = {name: next((int(env[each]) for each in names if each in env), 0) for name, names in _NAMES.items()}
+    together = int(env.get(burst.TOGETHER_VARIABLE, 0))
+    if together:
+        found.update({"LOCAL_RANK": found["RANK"] % together, "LOCAL_WORLD_SIZE": together})
+    return {**found, "LOCAL_WORLD_SIZE": found["LOCAL_WORLD_SIZE"] or 1}
+
+
 def main() -> int:
     """0: the cell has run; 1: it has failed, and the agent knows how."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the cell runs there is nothing to clean up
     # 1. tell the agent who we are, so that it can end us
-    place = {name: next((int(os.environ[each]) for each in names if each in os.environ), 0) for name, names in _NAMES.items()}
+    place = place_of(os.environ)
+    os.environ.pop(burst.TOGETHER_VARIABLE, None)
     os.environ.update({name: str(value) for name, value in place.items()})
+    del place["LOCAL_WORLD_SIZE"]  # whoever knows the word looks for it there
     path = os.environ[burst.SOCKET_VARIABLE]
     try:
         os.setpgid(0, 0)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
 import pytest
 
+from gateway.backends.kubernetes import names
 from gateway.backends.kubernetes.jobs import adapters, manifests
 from gateway.backends.kubernetes.jobs.adapters import SHAPES, mpijob, rayjob, trainjob, volcano
 from gateway.backends.kubernetes.jobs.adapters.parts import INDEX, Part
@@ -182,3 +184,22 @@ def test_all_of_a_burst_belongs_to_what_it_is_made_as(name: str) -> None:
 def test_a_kind_that_is_not_known_is_refused_with_those_that_are() -> None:
     with pytest.raises(BadRequest, match="job, jobset"):
         adapters.shape("slurm")
+
+
+def several(name: str) -> list[dict[str, Any]]:
+    """As that kind of object, with four processes in each worker."""
+    wanted = replace(WANTED["gpu"], procs=4)
+    found = [Part("rank", manifests.job(SITE, PROFILES["gpu"], wanted))]
+    return [*SHAPES[name].before(found), SHAPES[name].build(found)]
+
+
+@pytest.mark.parametrize("name", [name for name in (*OTHERS, adapters.JOB) if name != "rayjob"])
+def test_processes_of_a_worker_are_said_of_its_pod_whatever_it_is_made_as(name: str) -> None:
+    pods = [template["metadata"]["annotations"].get(names.PROCS) for each in several(name) for template in templates(each)]
+    assert pods and set(pods) == {"4"}
+
+
+def test_mpirun_of_an_mpijob_has_a_slot_for_each_process_and_a_rayjob_has_none() -> None:
+    assert several("mpijob")[0]["spec"]["slotsPerWorker"] == 4 and made("mpijob")[0]["spec"]["slotsPerWorker"] == 1
+    with pytest.raises(BadRequest, match="leave --procs out"):
+        several("rayjob")

@@ -19,6 +19,7 @@ from gateway.backends.kubernetes.jobs.manifests import Wanted
 from gateway.backends.kubernetes.manifests import Site
 from gateway.backends.kubernetes.profiles import Profile
 from gateway.protocol.errors import BadRequest
+from gateway.protocol.roles import Role
 from tests.doubles.api_server import ApiServer, status
 
 ID = "0123456789abcdef"
@@ -188,3 +189,26 @@ def test_of_each_rank_the_newest_pod_counts(tmp_path: Path) -> None:
         assert found.trouble[1].final and found.trouble[1].message.startswith("Rank 1's pod ended")
 
     with_jobs(tmp_path, test, pods)
+
+
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [("", "lab:1"), ("lab:1", "lab:1"), ("registry.example.com/torch:2", "registry.example.com/torch:2"), ("evil:1", "")],
+)
+def test_workers_have_another_image_where_the_profile_leaves_it_to_clients(tmp_path: Path, image: str, told: str) -> None:
+    profile = Profile(image="lab:1", overrides={"KERNEL_IMAGE": ["registry.example.com/*"]})
+
+    async def test(server: ApiServer, jobs: Jobs) -> None:
+        jobs._cluster.profiles = {"default": profile}
+        kernel = SimpleNamespace(profile="default", whose=None)
+        if not told:
+            with pytest.raises(BadRequest, match="--image can't be had: KERNEL_IMAGE is 'evil:1'"):
+                jobs.profile(kernel, image)
+            return
+        wanted = Wanted(ID, "k", "ada", 2)
+        pods = [jobs.job(jobs.profile(kernel, image), wanted)]
+        pods.append(jobs.workers.flex(pods[0], profile, on_demand=False))
+        pods += jobs.roles(jobs.profile(kernel, image), wanted, [(Role("eye", 1), 2)]).values()
+        assert [each["spec"]["template"]["spec"]["containers"][0]["image"] for each in pods] == [told] * 3
+
+    with_jobs(tmp_path, test)

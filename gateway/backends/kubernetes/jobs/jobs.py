@@ -59,19 +59,24 @@ class Jobs:
 
     # what a burst would be
 
-    def profile(self, supervisor: Any) -> Profile:
-        """As the kernel's own pod has it, with what its user has chosen. Raises ``SettingError`` where it isn't there any more."""
+    def profile(self, supervisor: Any, image: str = "") -> Profile:
+        """As the kernel's own pod has it, with what its user has chosen. ``image``: another for the workers, of those that the profile
+        leaves to clients. Raises ``BadRequest``; ``SettingError`` where the profile isn't there any more."""
         profile = self._cluster.profiles.get(supervisor.profile)
         if profile is None:
             raise SettingError(f"This kernel's profile {supervisor.profile!r} is not there any more: restart the kernel.")
-        return chosen(profile, (supervisor.whose or {}).get("env") or {})
+        own = chosen(profile, (supervisor.whose or {}).get("env") or {})
+        try:
+            return chosen(own, {"KERNEL_IMAGE": image})
+        except BadRequest as exc:
+            raise BadRequest(f"--image can't be had: {exc}") from None
 
     def wanted(
         self, supervisor: Any, burst_id: str, workers: int, gpus: int, detach: bool, timeout: float | None, queue: str = "",
-        shape: str = adapters.JOB, on_demand: bool = False,
+        shape: str = adapters.JOB, on_demand: bool = False, procs: int = 1,
     ) -> Wanted:  # fmt: skip
         owner = None if detach else {"name": supervisor.place, "uid": supervisor.uid}
-        return Wanted(burst_id, supervisor.kernel_id, supervisor.user, workers, gpus, owner, timeout, queue, shape, on_demand)
+        return Wanted(burst_id, supervisor.kernel_id, supervisor.user, workers, gpus, owner, timeout, queue, shape, on_demand, procs)
 
     def checked_shape(self, name: str, to_run: bool = True) -> str:
         """A kind that bursts can be made as; with ``to_run`` one that is allowed here and in which ranks can run. Raises ``BadRequest``."""
@@ -210,11 +215,12 @@ class Jobs:
         """Of the pods that run, by rank."""
         return _addresses(self._newest(burst_id))
 
-    def pods(self, burst_id: str) -> Pods:
+    def pods(self, burst_id: str, called: str = "rank") -> Pods:
+        """``called``: what the number of one is the number of, for people."""
         found = self._newest(burst_id)
         return Pods(
             addresses=_addresses(found),
-            trouble={rank: said for rank, pod in found.items() if (said := reasons.trouble(pod, f"rank {rank}")) is not None},
+            trouble={rank: said for rank, pod in found.items() if (said := reasons.trouble(pod, f"{called} {rank}")) is not None},
             ended={rank: _exit_code(pod) for rank, pod in found.items() if reasons.over(pod)},
             count=len(found),
         )

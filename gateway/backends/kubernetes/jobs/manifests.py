@@ -25,8 +25,8 @@ KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"  # label of a Job: Kueue lets it go on
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a burst is to have in the cluster. ``gpus``: of each rank. ``owner``: name and uid of the kernel's pod; None: detached.
-    ``timeout``: seconds that it may run; None: no limit."""
+    """What a burst is to have in the cluster. ``gpus``: of each worker; ``procs``: ranks of each. ``owner``: name and uid of the kernel's
+    pod; None: detached. ``timeout``: seconds that it may run; None: no limit."""
 
     id: str
     kernel_id: str
@@ -38,6 +38,7 @@ class Wanted:
     queue: str = ""  # of Kueue: that lets the Job go
     shape: str = "job"  # the kind of object that it is made as (``adapters``)
     on_demand: bool = False  # no spot nodes
+    procs: int = 1
 
 
 def job(site: Site, profile: Profile, wanted: Wanted, drained: Collection[str] = ()) -> Object:
@@ -129,4 +130,5 @@ def _template(site: Site, profile: Profile, wanted: Wanted, drained: Collection[
         spot.never(spec, profile)
     spec["terminationGracePeriodSeconds"] = GRACE
     spec["subdomain"] = names.burst_job(wanted.id)
-    return {"metadata": {"labels": labels, "annotations": pod["metadata"]["annotations"]}, "spec": spec}
+    annotations = pod["metadata"]["annotations"] | ({names.PROCS: str(wanted.procs)} if wanted.procs > 1 else {})
+    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}

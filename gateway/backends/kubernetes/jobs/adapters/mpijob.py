@@ -37,5 +37,8 @@ def mpijob(parts: Sequence[Part]) -> Object:
         "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": launcher},
         "Worker": {"replicas": part.count, "restartPolicy": "Never", "template": worker},
     }
-    spec = {"slotsPerWorker": 1, "mpiImplementation": "OpenMPI", "sshAuthMountPath": KEYS, "runPolicy": run, "mpiReplicaSpecs": replicas}
+    spec = {
+        "slotsPerWorker": part.procs, "mpiImplementation": "OpenMPI", "sshAuthMountPath": KEYS, "runPolicy": run,
+        "mpiReplicaSpecs": replicas,
+    }  # fmt: skip
     return {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": metadata(parts), "spec": spec}

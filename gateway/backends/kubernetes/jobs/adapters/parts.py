@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .....protocol.errors import BadRequest
+from ... import names
 from ...manifests import Object
 
 INDEX = "JOB_COMPLETION_INDEX"  # by which a rank knows its number, as pods of an Indexed Job have it
@@ -23,6 +24,11 @@ class Part:
     @property
     def count(self) -> int:
         return int(self.job["spec"]["completions"])
+
+    @property
+    def procs(self) -> int:
+        """Ranks of each of its pods."""
+        return int(self.job["spec"]["template"]["metadata"].get("annotations", {}).get(names.PROCS, 1))
 
     def template(self) -> Object:
         """Of its pods; the caller's own."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from .....protocol.errors import BadRequest
 from ...manifests import Object
 from .parts import INDEX, Part, kept_seconds, metadata, only
 
@@ -17,6 +18,8 @@ SUBMITTER = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory"
 def rayjob(parts: Sequence[Part]) -> Object:
     """The head is one of the workers. Raises ``BadRequest`` where there are several roles."""
     part = only(parts, "RayJob")
+    if part.procs > 1:
+        raise BadRequest("Workers of a RayJob are nodes of Ray's, which has processes of its own: leave --procs out.")
     [container] = part.job["spec"]["template"]["spec"]["containers"]
     cluster: Object = {"headGroupSpec": {"rayStartParams": {}, "template": _template(part, "ray-head")}}
     if part.count > 1:
