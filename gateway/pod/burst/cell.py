@@ -11,6 +11,7 @@ import math
 import os
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
@@ -131,5 +132,5 @@ def _arena(path: Path) -> Arena:
 
 def _fail(line: Line, name: str, text: str, raised: bool = True) -> int:
     flush()
-    line.say(burst.FAILED, name=name, text=text, raised=raised)
+    line.say(burst.FAILED, at=time.time(), name=name, text=text, raised=raised)
     return 1

@@ -219,20 +219,27 @@ class Group:
         elif kind == burst.AT:
             self._answer(self._leaving.heard(rank.number, int(event["asked"]), int(event["commits"]), now))
         elif kind in (burst.DONE, burst.LEFT, burst.FAILED):
-            if kind == burst.FAILED and self.failed is None:
-                failed = rank, {**{name: value for name, value in event.items() if name != "t"}, **rank.fields}
-                if self._beside is not None:
-                    self.failed = self._beside[1]  # it came first
-                elif rank.number in self._followers:
-                    self._beside = now, failed
-                else:
-                    self.failed = failed
-            elif kind != burst.LEFT:
+            if kind == burst.FAILED:
+                self._note_failure(rank, event, now)
+            elif kind == burst.DONE:
                 self._answer(self._leaving.stay(now))
             if self._all_through:
                 self._through_at = now
         elif kind in OURS:
             self._heard(self, rank, event)
+
+    def _note_failure(self, rank: Rank, event: dict[str, Any], now: float) -> None:
+        """The one that came first is the cause of others, whoever of them is heard first: an agent may be late."""
+        failed = rank, {**{name: value for name, value in event.items() if name != "t"}, **rank.fields}
+        if self.failed is not None:
+            if rank.number not in self._followers and failed[1]["at"] < self.failed[1]["at"]:
+                self.failed = failed
+        elif self._beside is not None:
+            self.failed = self._beside[1]  # it came first
+        elif rank.number in self._followers:
+            self._beside = now, failed
+        else:
+            self.failed = failed
 
     def _state_of_things(self) -> None:
         if self.meeting.ranks:
