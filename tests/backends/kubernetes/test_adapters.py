@@ -132,6 +132,7 @@ def test_a_trainjob_brings_a_runtime_with_the_whole_pod_as_trainer_wants_it() ->
     assert [each["name"] for each in templates(job)[0]["spec"]["containers"]] == [trainjob.NODE]
     assert job["template"]["spec"]["podFailurePolicy"]["rules"][0]["onExitCodes"]["containerName"] == trainjob.NODE
     assert SHAPES["trainjob"].container == trainjob.NODE
+    assert "maxRestarts" not in json.dumps(runtime), "Trainer drops a 0, and its API takes that for a change that it forbids"
 
 
 def test_volcano_starts_all_pods_or_none_and_tells_each_its_number() -> None:

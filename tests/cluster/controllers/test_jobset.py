@@ -12,6 +12,7 @@ from tests.cluster.release import Release
 from tests.cluster.rig import PodGateway
 from tests.cluster.test_bursts import distributed
 from tests.integration.machine import until
+from tests.integration.test_burst_roles import LEARNING, NOTEBOOK
 
 pytestmark = [pytest.mark.controllers, pytest.mark.timeout(500)]
 CONTROLLERS = {"jobset": "jobset", "trainjob": "trainer"}  # and the fixture that installs it
@@ -81,6 +82,41 @@ def test_why_no_pods_come_is_told_and_with_its_kernel_all_of_it_goes(others: Pod
         cell = browser.begin(distributed("print(RANK)", f"-w 2 -e none -l {kind}"))
         browser.wait(lambda m: m["parent"] == cell and "exceeded quota" in json.dumps(m["content"]))
     until(lambda: left(others) == [])
+
+
+@pytest.mark.usefixtures("trainer")
+def test_trainer_keeps_the_runtime_of_a_trainjob_while_that_needs_it(others: PodGateway) -> None:
+    with others.kernel("default") as kernel:
+        browser = kernel.open()
+        cell = browser.begin(distributed("import time\nprint('begun', RANK, flush=True)\ntime.sleep(600)", "-w 1 -e none -l trainjob"))
+        browser.wait(lambda m: m["parent"] == cell and "begun 0" in json.dumps(m["content"]))
+        [runtime] = others.cluster.get("trainingruntimes", "-n", others.namespace)["items"]
+        assert runtime["metadata"]["finalizers"] == ["trainer.kubeflow.org/resource-in-use"], "it could write it"
+        kernel.call("POST", "/interrupt")
+        assert browser.finish(cell).ename == "KeyboardInterrupt"
+        until(lambda: left(others) == [])
+
+
+@pytest.mark.usefixtures("jobset")
+def test_roles_are_jobs_of_one_jobset_and_simulators_end_with_their_learner(others: PodGateway) -> None:
+    with others.kernel("default", KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        browser.run(NOTEBOOK)
+        cell = browser.begin(LEARNING.format(workers=1, roles="--role simulator=2 -l jobset"))
+        [jobset] = until(lambda: others.cluster.get("jobsets", "-n", others.namespace)["items"])
+        assert [job["name"] for job in jobset["spec"]["replicatedJobs"]] == ["rank", "simulator"]
+        done = browser.finish(cell, 200)
+        assert done.status == "ok", (done, others.log[-3000:])
+        assert "[0] learned from [0, 1]" in done.out and "[simulator 1] simulator 1 of 2" in done.out
+        assert browser.run("print(shortest)").out == "6\n"
+        until(lambda: left(others) == [])
+        failed = browser.run(
+            "%%distributed -w 1 -e none --role simulator=1 -l jobset\nimport time\n"
+            "if ROLE == 'simulator':\n    raise LookupError('no such world')\ntime.sleep(600)",
+            200,
+        )
+        assert (failed.ename, failed.evalue) == ("LookupError", "no such world"), failed
+        until(lambda: left(others) == [])
 
 
 @pytest.mark.usefixtures("jobset")

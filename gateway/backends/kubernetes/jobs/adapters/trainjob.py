@@ -32,8 +32,7 @@ def runtime(parts: Sequence[Part]) -> list[Object]:
     for each in ("parallelism", "completions"):  # Trainer's, by numNodes
         spec.pop(each)
     template = {"metadata": {"labels": {ANCESTOR: "trainer"}}, "spec": spec}
-    jobset = {
-        "failurePolicy": {"maxRestarts": 0},
+    jobset = {  # no restarts, by default: a 0 would be dropped by Trainer's own update of the runtime, which is then refused as a change
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
         "replicatedJobs": [{"name": NODE, "template": template}],
     }
