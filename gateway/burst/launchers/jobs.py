@@ -202,6 +202,8 @@ class Jobs:
             or other.created >= record.created
         ):
             return False
+        if other.queue and not self._jobs.pods(other.id).count:  # it takes nothing while it waits in a queue of the cluster
+            return False
         return len(self._jobs.addresses(other.id)) < (other.least if other.elastic else engines.shape(other).pods)
 
     async def _make(self, record: Record) -> None:
