@@ -46,6 +46,9 @@ class PodProcesses:
     begun: list[int] = field(default_factory=list)
     deleted: str = ""  # why no pod of the base is made any more
     asked: int = 0  # how often for room
+    full: bool = False  # the queue has no place for workers more
+    held: set[int] = field(default_factory=set)  # Jobs that wait in the queue: numbers of workers more, 0: the base
+    taken_: set[int] = field(default_factory=set)  # those among them whose pods it has taken back
     sees_all: bool = True
     _base: int = 0
     _made: int = 0
@@ -72,6 +75,21 @@ class PodProcesses:
     def delete(self, name: str) -> None:
         self.pods_[name].told = True
         self.pods_[name].process.terminate()
+
+    def take(self, number: int) -> None:
+        """As a queue does for whoever comes first: pods of that Job are told to end, and it waits again."""
+        self.held.add(number)
+        self.taken_.add(number)
+        for pod in self.pods_.values():
+            if pod.runs and pod.flex == number:
+                self.delete(pod.name)
+
+    def let(self, number: int) -> None:
+        """Out of the queue; the pods of a base come by themselves."""
+        self.held.discard(number)
+        self.taken_.discard(number)
+        if number:
+            self._start(flex=number, index=0)
 
     def close(self) -> None:
         for name, pod in self.pods_.items():
@@ -141,9 +159,13 @@ class PodProcesses:
 
     # of workers more
 
-    async def begin(self, flex: Any, number: int, uid: str) -> None:
+    async def begin(self, flex: Any, number: int, uid: str) -> str:
         self.begun.append(number)
-        self._start(flex=number, index=0)
+        if self.full:
+            self.held.add(number)
+        else:
+            self._start(flex=number, index=0)
+        return f"uid-{number}"
 
     def resource(self, flex: Any) -> str:
         return "example.com/gpu"
@@ -154,6 +176,12 @@ class PodProcesses:
 
     async def ended(self, burst_id: str) -> str:
         return self.deleted
+
+    async def queued(self, uid: str) -> str:
+        return await self.taken(uid) or ("insufficient unused quota" if self._number(uid) in self.held else "")
+
+    async def taken(self, uid: str) -> str:
+        return "Preempted to accommodate a workload" if self._number(uid) in self.taken_ else ""
 
     async def refusal(self, burst_id: str) -> str:
         return ""
@@ -173,8 +201,12 @@ class PodProcesses:
 
     # inside
 
+    @staticmethod
+    def _number(uid: str) -> int:
+        return int(uid.partition("-")[2] or 0)
+
     def _tend(self) -> None:
-        for index in range(self._base if not self.deleted else 0):
+        for index in range(self._base if not self.deleted and 0 not in self.held else 0):
             if not any(pod.runs for pod in self.pods_.values() if not pod.flex and pod.index == index):
                 self._start(flex=0, index=index)
 

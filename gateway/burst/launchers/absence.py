@@ -29,14 +29,15 @@ class Absence:
     def forget(self, record: Record) -> None:
         self._standing.lasts(record, FEW, False, ABSENT_SECONDS)
 
-    async def look(self, record: Record, members: Iterable[Member], begun: bool) -> None:
-        """While nobody works. ``begun``: some have, so that what ends one pod is no reason for all."""
+    async def look(self, record: Record, members: Iterable[Member], begun: bool) -> bool:
+        """While nobody works. ``begun``: some have, so that what ends one pod is no reason for all. Returns whether the least wait in a
+        queue."""
         base = [member for member in members if not member.flex]
         found = [each.trouble for each in base if each.trouble is not None]
         final = next((trouble for trouble in found if trouble.final and trouble.reason in FATAL), None)
         if final is not None and not begun:
             self._standing.over(record, burst.ERROR, final.message)
-            return
+            return False
         there, running = [each for each in base if not each.over], sum(bool(each.address) for each in base)
         why = next((each.trouble.message for each in there if each.trouble is not None), "")
         if len(there) >= record.least:
@@ -45,10 +46,11 @@ class Absence:
             ended = await self._jobs.workers.ended(record.id)
             if ended:
                 self._standing.over(record, burst.LOST, ended)
-                return
+                return False
             if record.queue and not there:
                 self._standing.waits(record, f"waits in the queue {record.queue}. {await self._jobs.queued(record.job)}".strip())
-                return
+                return True
             why = await self._jobs.refusal(record.id) or why
         if running < record.least and not (record.queue and not there):
             self._standing.waits(record, f"{running}/{record.least} pods run. {why}".strip())
+        return False

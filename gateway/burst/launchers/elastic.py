@@ -23,6 +23,7 @@ from ..record import ENDED, RUNNING, Record
 from ..size import Situation, wanted
 from .absence import Absence
 from .asking import answered
+from .queueing import Queueing, taken_back
 from .quota import Quota
 from .standing import Standing
 
@@ -51,12 +52,14 @@ class Elastic:
         self._known: dict[str, Chorus] = {}
         self._processes: dict[tuple[str, int, int], dict[str, Any]] = {}
         self._addresses: dict[tuple[str, str], str] = {}  # by burst and pod
-        self._made: dict[str, set[int]] = {}  # workers more whose Jobs have been made by this gateway, or found
+        self._queueing = Queueing(broker.backend.jobs, standing, self._tell)
+        self._made: dict[str, dict[int, str]] = {}  # workers more whose Jobs have been made by this gateway, or found: the Jobs' uids
         self._since: dict[tuple[str, int], float] = {}  # since when one has no node
         self._changed: dict[str, float] = {}
         self._given: dict[str, tuple[float, int]] = {}  # when GPUs were given back, and how many
         self._idle: dict[str, tuple[float, int]] = {}  # when it was looked for, and how many workers would find GPUs
         self._idle_since: dict[str, float | None] = {}
+        self._ending: dict[str, str] = {}  # why it ends, if its queue hasn't another reason
 
     def begun(self, record: Record) -> bool:
         """A worker has said something."""
@@ -69,8 +72,9 @@ class Elastic:
 
     def ended(self, record: Record) -> None:
         self._absence.forget(record)
+        self._queueing.forget(record)
         self._clear_results(record)
-        for known in (self._known, self._made, self._changed, self._given, self._idle, self._idle_since):
+        for known in (self._known, self._made, self._changed, self._given, self._idle, self._idle_since, self._ending):
             known.pop(record.id, None)
         self._processes = {key: value for key, value in self._processes.items() if key[0] != record.id}
         self._since = {key: value for key, value in self._since.items() if key[0] != record.id}
@@ -146,6 +150,9 @@ class Elastic:
             if step is None:
                 return
             if isinstance(step, Ending):
+                if record.queue and step.outcome == burst.ERROR and step.failure is None:
+                    self._ending[record.id] = step.message  # ``look`` asks whether its queue has taken pods back
+                    return
                 if step.failure is not None:
                     self._bursts.folder_of(record).note({name: value for name, value in step.failure.items() if name != "group"})
                 self._standing.over(record, step.outcome, step.message)
@@ -172,7 +179,8 @@ class Elastic:
             seen.add(found.flex)
             if self._address(record, found) and not found.ending and number not in chorus.course.leaving and found.flex not in record.going:
                 usable.add(number)
-        coming = sum(flex not in seen for flex in record.flex)
+        there = {member.flex for member in members.values()}  # nobody knows when a queue lets the others go
+        coming = sum(flex not in seen and (flex in there or not record.queue) for flex in record.flex)
         return View(frozenset(usable), lost, record.least, record.least + len(record.flex), coming)
 
     # looking after one
@@ -180,20 +188,38 @@ class Elastic:
     async def look(self, record: Record) -> None:
         """What is due by the clock, by the cluster and by who waits."""
         self.turn(record)
+        if record.id in self._ending:
+            taken = await taken_back(self._broker.backend.jobs, [record.job, *self._made.get(record.id, {}).values()])
+            self._standing.over(record, burst.LOST if taken else burst.ERROR, taken or self._ending[record.id])
         if record.state != RUNNING:
             return
         chorus, members = self._chorus(record), self._workers.members(record.id)
+        queued = False
         if chorus.course.now is None:
-            await self._absence.look(record, members.values(), bool(chorus.course.names))
+            queued = await self._absence.look(record, members.values(), bool(chorus.course.names))
             if record.state != RUNNING:
                 return
         else:
             self._absence.forget(record)
-        self._drop_lost(record, chorus, members)
-        await self._size(record, chorus, members)
+        await self._drop_lost(record, members)
+        if queued:
+            self._give_up(record)
+        else:
+            await self._size(record, chorus, members)
         await self._reconcile(record, chorus, members)
+        if record.queue:
+            there = {member.flex for member in members.values()}
+            made = self._made.get(record.id, {})
+            await self._queueing.waits(record, [uid for flex, uid in made.items() if flex in record.flex and flex not in there])
 
-    def _drop_lost(self, record: Record, chorus: Chorus, members: Any) -> None:
+    def _give_up(self, record: Record) -> None:
+        """The least wait in their queue: those more would have nothing to do meanwhile."""
+        if record.flex:
+            record.going += record.flex
+            record.flex = []
+            self._bursts.folder_of(record).save(record)
+
+    async def _drop_lost(self, record: Record, members: Any) -> None:
         """Workers more that are gone, or find no GPU, are no longer wanted until there are idle ones again."""
         now, there = time.monotonic(), {member.flex: member for member in members.values() if member.flex}
         for flex in list(record.flex):
@@ -203,8 +229,10 @@ class Elastic:
             stuck = found is not None and not found.address
             if not (absent or stuck):
                 self._since.pop(key, None)
-            late = (absent or stuck) and now - self._since.setdefault(key, now) > PENDING_SECONDS and not record.queue
+            late = (absent or stuck) and now - self._since.setdefault(key, now) > PENDING_SECONDS and not (record.queue and absent)
             if late or (found is not None and (found.over or found.ending)):
+                if record.queue and found is not None and flex in self._made.get(record.id, ()):
+                    await self._queueing.took(record, self._made[record.id][flex])
                 record.flex.remove(flex)
                 record.going.append(flex)
                 self._changed[record.id] = now
@@ -221,7 +249,7 @@ class Elastic:
         now, least = time.monotonic(), record.least
         workers = least + len(record.flex)
         missed, whose, nodes = self._missed(record, members)
-        idle = 0 if missed or course.now is None else await self._room(record, now)
+        idle = 0 if missed or course.now is None else await self._room(record, members, now)
         since = self._idle_since.get(record.id)
         since = self._idle_since[record.id] = None if not idle else now if since is None else since
         situation = Situation(
@@ -237,7 +265,7 @@ class Elastic:
             self._more(record, goal - workers)
         else:
             there = {member.flex: member.node for member in members.values()}
-            first = sorted(record.flex, key=lambda flex: (there.get(flex) not in nodes, -flex))
+            first = sorted(record.flex, key=lambda flex: (there.get(flex) not in nodes, flex in there, -flex))
             for flex in first[: workers - goal]:
                 record.flex.remove(flex)
                 record.going.append(flex)
@@ -259,22 +287,23 @@ class Elastic:
         given = given if time.monotonic() - at < GIVEN_SECONDS else 0
         return max(0, sum(each.count for each in helped) - given), ", ".join(each.label for each in helped), {each.node for each in helped}
 
-    async def _room(self, record: Record, now: float) -> int:
-        """For how many workers more there are idle GPUs; kernels that wait come first."""
+    async def _room(self, record: Record, members: Any, now: float) -> int:
+        """For how many workers more there are idle GPUs; kernels that wait come first, and those that have been made but have no pod."""
         if not record.gpus or record.least + len(record.flex) >= record.most or self._broker.guests.waiting(0.0):
             return 0
         at, found = self._idle.get(record.id, (0.0, 0))
         if now - at >= LOOK_ROUND or not at:
             found = await self._workers.room(self._bursts.folder_of(record).job()["flex"], self._everywhere)
             self._idle[record.id] = now, found
-        return found
+        there = {member.flex for member in members.values()}
+        return max(0, found - sum(flex not in there for flex in record.flex))
 
     async def _reconcile(self, record: Record, chorus: Chorus, members: Any) -> None:
         """Jobs of workers more are as they should be."""
-        made = self._made.setdefault(record.id, set())
+        made = self._made.setdefault(record.id, {})
         for flex in [each for each in record.flex if each not in made]:
             try:
-                await self._workers.begin(self._bursts.folder_of(record).job()["flex"], flex, record.job)
+                made[flex] = await self._workers.begin(self._bursts.folder_of(record).job()["flex"], flex, record.job)
             except ElasticError as exc:
                 if exc.reason == "api_unavailable":
                     raise  # it is tried again
@@ -282,15 +311,13 @@ class Elastic:
                 self._changed[record.id] = time.monotonic()
                 self._tell(record, f"The cluster refuses a worker more: {exc}")
                 self._bursts.folder_of(record).save(record)
-            else:
-                made.add(flex)
         course = chorus.course
         needed = {course.names[pod] for crew in (course.now, course.next) if crew is not None for pod in crew.pods}
         busy = {member.flex for name, member in members.items() if name in needed and not member.over}
         for flex in [each for each in record.going if each not in busy]:
             await self._workers.end(record.id, flex)
             record.going.remove(flex)
-            made.discard(flex)
+            made.pop(flex, None)
             self._since.pop((record.id, flex), None)
             self._bursts.folder_of(record).save(record)
 

@@ -22,6 +22,7 @@ from ..record import ENDED, RUNNING, Record
 from ..verdict import verdict
 from .asking import answered
 from .kinds import kind_of
+from .queueing import taken_back
 from .standing import Standing
 
 if TYPE_CHECKING:
@@ -145,9 +146,8 @@ class Fixed:
 
     async def _taken(self, record: Record, message: str) -> None:
         """Its pods are gone; it may be that its queue wanted them back."""
-        taken = await self._jobs.queued(record.job) if record.queue else ""
-        why = f"Kueue took its pods away: {taken}. Run the cell again to queue it anew." if taken else message
-        self._standing.over(record, burst.LOST, why)
+        taken = await taken_back(self._jobs, [record.job]) if record.queue else ""
+        self._standing.over(record, burst.LOST, taken or message)
 
     # inside
 

@@ -33,8 +33,9 @@ def pod(name: str, flex: str = "", state: str = "running", **fields: Any) -> dic
 def test_a_worker_more_is_made_once_and_ended_by_itself(tmp_path: Path) -> None:
     async def test(server: ApiServer, jobs: Jobs) -> None:
         await make(jobs, Wanted(ID, "k", "ada", 1))
-        await jobs.workers.begin(flex(jobs), 1, "uid")
-        await jobs.workers.begin(flex(jobs), 1, "uid")
+        made = await jobs.workers.begin(flex(jobs), 1, "uid")
+        assert made == server.objects["jobs", "ns", f"{NAME}-1"]["metadata"]["uid"]
+        assert await jobs.workers.begin(flex(jobs), 1, "uid") == made
         await jobs.workers.begin(flex(jobs), 2, "uid")
         assert {key[2] for key in server.objects if key[0] == "jobs"} == {NAME, f"{NAME}-1", f"{NAME}-2"}
         await jobs.workers.end(ID, 1)

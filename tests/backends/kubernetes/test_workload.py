@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.backends.kubernetes.jobs.workload import told
+from gateway.backends.kubernetes.jobs.workload import taken, told
 
 
 def workload(**conditions: tuple[str, str]) -> dict[str, Any]:
@@ -45,6 +45,19 @@ def test_kueues_own_words_are_told(conditions: dict[str, tuple[str, str]], said:
 def test_a_workload_that_was_replaced_by_another_slice_says_nothing() -> None:
     old = workload(Finished=("True", "Replaced"), QuotaReserved=("False", "of the old one"))
     assert told([old, workload(QuotaReserved=("False", "of the new one"))]) == "of the new one"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        ({"Evicted": ("True", "Preempted to accommodate a workload"), "QuotaReserved": ("False", "Preempted")}, "Preempted to accommodate"),
+        ({"QuotaReserved": ("False", "insufficient unused quota for cpu")}, ""),
+        ({"Evicted": ("False", "Previously: Preempted"), "Admitted": ("True", "admitted again")}, ""),
+    ],
+)
+def test_that_pods_were_taken_away_is_told_from_what_never_had_any(conditions: dict[str, tuple[str, str]], said: str) -> None:
+    found = taken([workload(**conditions)])
+    assert said in found and bool(said) == bool(found)
 
 
 def test_of_no_workload_nothing_is_told() -> None:

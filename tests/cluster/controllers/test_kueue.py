@@ -13,10 +13,13 @@ from tests.cluster.controllers.conftest import left
 from tests.cluster.images import KERNEL
 from tests.cluster.rig import PodGateway
 from tests.cluster.test_bursts import distributed
+from tests.cluster.test_bursts_elastic import said, scale, sizes, stepping, works
 from tests.integration.machine import until
 
 pytestmark = [pytest.mark.controllers, pytest.mark.timeout(500)]
 QUEUED = "-w 2 -e none --queue research"
+ELASTIC = "-e none --queue research --show 0"
+URGENT = "Preempted to accommodate a workload"
 SLEEPING = "import time\nprint('begun', RANK, flush=True)\ntime.sleep(600)"
 
 
@@ -106,3 +109,69 @@ def test_one_that_is_preempted_ends_in_kueues_words_and_is_not_begun_again(other
         until(lambda: left(others) == [])
         again = browser.run(distributed("print('ran', RANK)", f"{QUEUED} -l {kind}"), 120)
         assert again.out.count("ran") == 2, again
+
+
+def test_workers_more_come_as_their_queue_has_room_and_the_others_stay_in_it(others: PodGateway, queue: str) -> None:
+    with others.kernel("default", KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        cell = browser.begin(stepping(f"-w 1:3 {ELASTIC} --name growing", steps=350))
+        works(browser, cell, 1)
+        scale(others, "growing", 3)
+        works(browser, cell, 2, 4)
+        told(browser, cell, "A worker more waits in the queue research.")
+        assert said(browser, cell).count("insufficient unused quota for cpu") == 1, "it is told once"
+        jobs = others.cluster.get("jobs", "-n", others.namespace)["items"]
+        assert sorted(job["spec"]["suspend"] for job in jobs) == [False, False, True]
+        more = [{"op": "replace", "path": "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota", "value": "35m"}]
+        others.cluster.kubectl("patch", "clusterqueue", queue, "--type=json", "-p", json.dumps(more))
+        works(browser, cell, 3)
+        done = browser.finish(cell, 200)
+        assert done.status == "ok", (done, others.log[-3000:])
+        assert sizes(browser, 350) == [1, 2, 3]
+        until(lambda: left(others) == [])
+
+
+def test_a_worker_more_that_kueue_preempts_leaves_at_a_commit_and_the_others_go_on(others: PodGateway, queue: str) -> None:
+    with others.kernel("default", KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        cell = browser.begin(stepping(f"-w 1:2 {ELASTIC} --name yielding", steps=250))
+        works(browser, cell, 1)
+        scale(others, "yielding", 2)
+        works(browser, cell, 2)
+        urgent = {"kueue.x-k8s.io/priority-class": queue}
+        others.cluster.apply(other_job("urgent", "10m", **urgent), namespace=others.namespace)
+        works(browser, cell, 1)
+        until(lambda: others.cluster.get("job", "urgent", "-n", others.namespace)["status"].get("active"))
+        done = browser.finish(cell, 200)
+        assert done.status == "ok", (done, others.log[-3000:])
+        assert sizes(browser, 250) == [1, 2, 1]
+        assert f"Kueue takes a worker back: {URGENT}" in said(browser, cell)
+        assert "Other workers go on from" not in said(browser, cell), "nothing was lost"
+
+
+def test_one_whose_least_kueue_preempts_waits_in_its_queue_and_goes_on_where_it_was(others: PodGateway, queue: str) -> None:
+    with others.kernel("default", KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        cell = browser.begin(stepping(f"-w 2:3 {ELASTIC} --name waiting", steps=150))
+        works(browser, cell, 2)
+        urgent = {"kueue.x-k8s.io/priority-class": queue}
+        others.cluster.apply(other_job("urgent", "20m", **urgent), namespace=others.namespace)
+        told(browser, cell, f"waits in the queue research. {URGENT}")
+        others.cluster.kubectl("delete", "job", "urgent", "-n", others.namespace)
+        works(browser, cell, 2)
+        done = browser.finish(cell, 200)
+        assert done.status == "ok", (done, others.log[-3000:])
+        assert sizes(browser) == [2]
+        assert "Other workers go on from" not in said(browser, cell), "nothing was lost"
+
+
+def test_an_elastic_one_without_a_commit_ends_in_kueues_words(others: PodGateway, queue: str) -> None:
+    with others.kernel("default") as kernel:
+        browser = kernel.open()
+        cell = browser.begin(distributed(SLEEPING, "-w 2:3 -e none --queue research --show all"))
+        told(browser, cell, "begun 1")
+        urgent = {"kueue.x-k8s.io/priority-class": queue}
+        others.cluster.apply(other_job("urgent", "20m", **urgent), namespace=others.namespace)
+        done = browser.finish(cell, 120)
+        assert done.status == "error" and f"Kueue took its pods away: {URGENT}" in done.evalue, (done, others.log)
+        assert said(browser, cell).count("begun 1") == 1

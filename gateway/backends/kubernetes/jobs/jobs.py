@@ -190,15 +190,22 @@ class Jobs:
 
     async def queued(self, uid: str) -> str:
         """What Kueue says of the Job with that ``uid``, in its own words; "" where it says nothing, or we may not ask."""
+        return workload.told(await self._workloads(uid))
+
+    async def taken(self, uid: str) -> str:
+        """As ``queued``, why Kueue has taken that Job's pods away; "" where it hasn't."""
+        return workload.taken(await self._workloads(uid))
+
+    async def _workloads(self, uid: str) -> list[Object]:
         for kind in WORKLOADS:
             try:
                 found, _ = await self._cluster.api.list(kind, self._cluster.namespace, f"kueue.x-k8s.io/job-uid={uid}")
-                return workload.told(found)
+                return found
             except ApiMissing:
                 continue  # of another version
             except ElasticError as exc:
                 log.debug("Kueue's word on a Job can't be had: %s", exc)
-        return ""
+        return []
 
     async def log(self, burst_id: str, rank: int) -> str:
         """The last words of a rank's pod, "" where they can't be had."""

@@ -77,13 +77,14 @@ class Workers:
                 return f"Its Job has failed: {condition.get('message') or condition.get('reason')}."
         return ""
 
-    async def begin(self, flex: Object, number: int, uid: str) -> None:
-        """One more. No error where it has begun already. Raises ``ApiError``."""
-        base = {"metadata": {"name": flex["metadata"]["name"], "uid": uid}}
+    async def begin(self, flex: Object, number: int, uid: str) -> str:
+        """One more; returns the uid of its Job. ``uid``: of the base's. No error where it has begun already. Raises ``ApiError``."""
+        job = parts.numbered(flex, number, {"metadata": {"name": flex["metadata"]["name"], "uid": uid}})
         try:
-            await self._cluster.api.create(JOBS, self._cluster.namespace, parts.numbered(flex, number, base))
+            made = await self._cluster.api.create(JOBS, self._cluster.namespace, job)
         except ApiConflict:
-            pass
+            made = await self._cluster.api.get(JOBS, self._cluster.namespace, job["metadata"]["name"])
+        return str(made["metadata"]["uid"])
 
     async def end(self, burst_id: str, number: int) -> None:
         """No error where it has gone. Raises ``ApiError``."""
