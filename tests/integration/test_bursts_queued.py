@@ -36,6 +36,23 @@ def test_workers_more_that_the_queue_has_no_place_for_stay_in_it_and_its_words_a
     run(story)
 
 
+def test_of_fewer_workers_those_go_first_that_still_wait_in_the_queue() -> None:
+    async def story(here: Site, kernel: FakeSupervisor) -> None:
+        here.cluster.full = True
+        which = await here.begin(kernel, here.counting(), queue="research")
+        await here.works(which, 1)
+        here.bursts.scale(here.record(which), 3)
+        await here.until(lambda: here.cluster.begun == [1, 2])
+        here.cluster.let(2)
+        await here.works(which, 2)
+        here.bursts.scale(here.record(which), 2)
+        await here.until(lambda: here.record(which).flex == [2])
+        await here.works(which, 2)
+        assert await here.end(which) == [1, 2]
+
+    run(story)
+
+
 def test_for_idle_gpus_no_more_workers_are_queued_than_would_find_one() -> None:
     async def story(here: Site, kernel: FakeSupervisor) -> None:
         here.cluster.full, here.cluster.idle = True, 2
