@@ -37,6 +37,13 @@ def test_what_is_said_is_passed_on():
     assert posted.for_ranks["pip"] == {"same": [], "wanted": ["einops==0.8"]}
 
 
+def test_ranks_are_counted_over_the_processes_of_all_workers():
+    posted = read({**LEAST, "procs": 2, "ranks": [3], "image": "lab:2"}, 100)
+    assert (posted.wanted["procs"], posted.wanted["image"], posted.for_ranks["give_back"]) == (2, "lab:2", [3])
+    with pytest.raises(BadRequest, match="ranks must be a list of numbers of ranks below 4"):
+        read({**LEAST, "procs": 2, "ranks": [4]}, 100)
+
+
 @pytest.mark.parametrize(
     ("said", "named"),
     [
