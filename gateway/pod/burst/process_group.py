@@ -10,6 +10,8 @@ import re
 import sys
 from typing import Any
 
+from ..rank.running import find_device
+
 _USES = re.compile(r"\btorch\b")
 
 
@@ -46,5 +48,8 @@ def make(text: str) -> None:
         init(*args, **kwargs)
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    init(backend(gpus, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    name = backend(gpus, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    if name == "nccl":  # which takes the current one where nothing is said, as `dist.barrier()` says nothing
+        torch.cuda.set_device(find_device(int(os.environ.get("LOCAL_RANK", "0"))))
+    init(name)
     dist.init_process_group = anew
