@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.backends.kubernetes import names
 from tests.cluster.cluster import Cluster, CommandFailed
+from tests.cluster.reach import World
 from tests.cluster.release import CHART
 
 GPU = {"profiles": {"gpu": {"image": "i", "gpu_resource": "nvidia.com/gpu"}}}
@@ -170,3 +172,17 @@ def test_rights_for_other_kinds_of_a_burst_are_given_for_those_alone_that_are_sw
         text = render({"bursts": {"kinds": on}})
         assert [name for name, group in groups.items() if f"apiGroups: [{group}]" in text] == on
         assert config(text)["KubernetesBackend"].get("job_kinds", []) == on
+
+
+def test_a_cell_on_many_workers_reaches_no_more_than_its_notebook_may_but_its_other_workers(render: Render) -> None:
+    def pod(role: str) -> dict[str, Any]:
+        labels = names.labels("mine-elastic-gateway", role, "k", "ada") if role else {}
+        return {"metadata": {"namespace": "here", "labels": labels}, "spec": {"containers": []}}
+
+    kernel, rank, neighbour = pod(names.ROLE_KERNEL), pod(names.ROLE_RANK), pod("")
+    for limited in (False, True):
+        text = render({"networkPolicy": {"kernelEgress": [{"ports": [{"port": 53}]}] if limited else []}})
+        world = World([each for each in yaml.safe_load_all(text) if each and each["kind"] == "NetworkPolicy"], {"here": {}})
+        for port, open_to in ((53, True), (443, not limited)):
+            assert [world.may_reach(each, neighbour, port) for each in (kernel, rank)] == [open_to, open_to]
+        assert world.may_reach(rank, rank, 29500), "whose of them is said by each burst's own policy"
