@@ -128,6 +128,13 @@ def test_a_cell_for_workers_needs_no_gpu_here_and_what_it_brings_home_may() -> N
     assert session().classify("%burst result mine").needs_gpu
 
 
+@pytest.mark.parametrize("line", ["%burst ls", "%burst attach mine", "burst logs mine", "%gpu"])
+def test_a_look_at_workers_needs_no_gpu_here_whatever_came_before(line: str) -> None:
+    after_anything = session("exec(unknown)")
+    assert after_anything.classify("x = 1").needs_gpu
+    assert not after_anything.classify(line).needs_gpu
+
+
 # what is remembered
 
 

@@ -25,7 +25,7 @@ class Special:
 
     why: Optional[str] = None
     dominion: bool = False
-    lease: bool = False  # ``%gpu``
+    asks: bool = False  # ``%gpu``, ``%burst attach``: it asks the gateway and touches nothing of the notebook's
 
 
 @dataclass
@@ -43,9 +43,9 @@ class Source:
 
     @property
     def idle(self) -> bool:
-        """Nothing in it, or only ``%gpu``."""
+        """Nothing in it, or only ``%gpu`` and ``%burst``."""
         lines = [line.value if isinstance(line, ast.Expr) else line for line in self.tree.body] if self.tree is not None else [None]
-        return all(isinstance(line, ast.Name) and line.id in self.specials and self.specials[line.id].lease for line in lines)
+        return all(isinstance(line, ast.Name) and line.id in self.specials and self.specials[line.id].asks for line in lines)
 
     def stand_in(self, special: Special) -> str:
         name = PLACEHOLDER % len(self.specials)
@@ -130,7 +130,7 @@ def _judge(name: str, rest: str, source: Source) -> Special:
     if name == "burst" and rest.split()[:1] == ["result"]:
         return Special("brings home what workers have made", dominion=True)
     if name in known.LINE_MAGICS and not expands:
-        return Special(lease=name == "gpu")
+        return Special(asks=name in ("gpu", "burst"))
     if name.startswith("%"):
         return Special()  # a cell magic that isn't on the first line: an error
     if name in known.OPAQUE or name in known.LINE_MAGICS:
