@@ -37,43 +37,65 @@ class Distributed:
     def distributed(self, line: str, cell: str) -> None:
         """Run this cell on many workers: ``%%distributed -w 4``.
 
-        Each worker is a process or, where kernels are pods, a pod: a rank, with RANK, WORLD_SIZE, LOCAL_RANK and device. What the
-        cell reads is taken along, what rank 0 assigns or changes comes back, what it prints is shown here, and an error on any rank
-        is raised here.
+        Each worker is a process or, where kernels are pods, a pod. It is a rank, with RANK,
+        WORLD_SIZE, LOCAL_RANK and device. What the cell reads is taken along, what rank 0 assigns
+        or changes comes back, what it prints is shown here, an error on any rank is raised here.
 
-        ``-w N``           how many workers (2); ``-w 2:8``: as many as there are idle GPUs for, from one ``state.commit()`` to the next
-                           (`from gateway import elastic`; `elastic.State?` explains it)
-        ``-e ENGINE``      torch (torchrun; the default where torch is installed), none (plain processes), mpi (mpirun), dask (the
-                           cell says `Client()`), ray (`ray.init()`), tf-ps (TensorFlow's parameter servers; the cell is the
-                           chief and says `TFConfigClusterResolver()`)
-        ``--ps N``         with -e tf-ps: how many parameter servers (1)
-        ``--role NAME=N``  N processes or pods more that run the cell too, with ROLE 'NAME' where workers have 'worker', and
-                           RANK and WORLD_SIZE of their own; ADDRESSES[ROLE][RANK] is a host and port for each. They are
-                           interrupted once the workers are through. `NAME=N,gpus=1` leases each a GPU
-        ``-g N``           GPUs for each worker, leased all at once; 1 (with --procs P: P) if the cell uses them and there are as many,
-                           else 0
-        ``--procs P``      P processes in each worker (1), each a rank: ``-w 2 -g 8 --procs 8`` is two workers, with eight GPUs each, and
-                           16 ranks; LOCAL_RANK is from 0 to P - 1, and the ranks of a worker see all of its GPUs. With -e torch,
+        Workers
+          -w N             how many (2)
+          -w 2:8           as many as there are idle GPUs for, from one `state.commit()` to the
+                           next: `from gateway import elastic`, and `elastic.State?` explains it
+          -e ENGINE        torch   torchrun; the default where torch is installed
+                           none    plain processes; the default elsewhere
+                           mpi     mpirun
+                           dask    the cell says `Client()`
+                           ray     the cell says `ray.init()`
+                           tf-ps   TensorFlow's parameter servers: the cell is the chief, and
+                                   says `TFConfigClusterResolver()`
+          -g N             GPUs for each, leased all at once; 1 (with --procs P: P) if the cell
+                           uses them and there are as many, else 0
+          --procs P        P processes in each (1), each a rank: -w 2 -g 8 --procs 8 is two
+                           workers, with eight GPUs each, and 16 ranks; LOCAL_RANK is from 0 to
+                           P - 1, and the ranks of a worker see all of its GPUs. With -e torch,
                            none or mpi
-        ``--in a,b``       take these along too; ``--no-in``: take nothing along
-        ``--out a,b``      bring exactly these back
-        ``--ranks 0,1``    bring back from these ranks, each name a list by rank, but what is imported or defined; ``all``
-        ``--show 0,1``     show what these ranks print, or ``all`` (the default with -e none)
-        ``--no-init``      with -e torch: leave torch.distributed's process group to the cell
-        ``--detach``       go on at once, and let it outlive this kernel; ``%burst result`` brings home what it made
-        ``--compress fp16``  with -e torch: send gradients in fewer bits; or ``bf16``, or ``powersgd:4``, far fewer and less exact
-        ``--timeout 2h``   end it with an error after so long; there is no limit otherwise
-        ``--save-every 5m``  how often an elastic.State is saved, in case that a worker is lost
-        ``--restartable``  a cell without commit may begin anew when workers change or are lost
-        ``--on-demand``    on Kubernetes: no worker on a spot node, which those beyond the least would prefer
-        ``--image I``      on Kubernetes: pods from the image I, of those that the kernel's profile leaves to clients
-        ``--queue Q``      on Kubernetes: begin when Kueue lets it, from its queue Q in the kernels' namespace
-        ``--pip P``        install P for the workers, as pip names it, and again for more; ``--pip installed``: what was installed
-                           in this kernel's pod, which workers in pods don't have by themselves
-        ``-l jobset``      on Kubernetes: as a JobSet instead of a Job, or as ``trainjob``, ``volcano``, where the admin has switched it
-                           on; with ``--dry-run`` also ``rayjob``, ``mpijob``, to see them
-        ``--name NAME``    how it is called in ``%burst``
-        ``--dry-run``      only show what would be taken along, and on Kubernetes the objects that would be made
+          --ps N           with -e tf-ps: how many parameter servers (1)
+          --role NAME=N    N processes or pods more that run the cell too, with ROLE 'NAME'
+                           where workers have 'worker', and RANK and WORLD_SIZE of their own;
+                           ADDRESSES[ROLE][RANK] is a host and port for each. They are
+                           interrupted once the workers are through. NAME=N,gpus=1 leases
+                           each a GPU
+          --pip P          install P for the workers, as pip names it, and again for more;
+                           --pip installed: what was installed in this kernel's pod, which
+                           workers in pods don't have by themselves
+          --no-init        with -e torch: leave torch.distributed's process group to the cell
+          --compress fp16  with -e torch: send gradients in fewer bits; or bf16, or powersgd:4,
+                           far fewer and less exact
+
+        What goes along, comes back and is shown
+          --in a,b         take these along too
+          --no-in          take nothing along
+          --out a,b        bring exactly these back
+          --ranks 0,1      bring back from these ranks, or all: each name a list by rank, but
+                           what is imported or defined
+          --show 0,1       show what these ranks print, or all (the default with -e none)
+          --dry-run        only show what would be taken along, and on Kubernetes the objects
+                           that would be made
+
+        How long it goes on
+          --detach         return at once, and let it outlive this kernel; `%burst result`
+                           brings home what it made
+          --name NAME      how it is called in `%burst`
+          --timeout 2h     end it with an error after so long; there is no limit otherwise
+          --save-every 5m  how often an elastic.State is saved, in case that a worker is lost
+          --restartable    a cell without commit may begin anew when workers change or are lost
+
+        On Kubernetes
+          --image I        pods from the image I, of those that the kernel's profile leaves to
+                           clients
+          --on-demand      no worker on a spot node, which those beyond the least would prefer
+          --queue Q        begin when Kueue lets it, from its queue Q in the kernels' namespace
+          -l jobset        as a JobSet instead of a Job, or as trainjob, volcano, where the admin
+                           has switched it on; with --dry-run also rayjob, mpijob, to see them
         """
         __tracebackhide__ = True
         options = self._options(line)
@@ -135,13 +157,15 @@ class Distributed:
     def burst(self, line: str) -> None:
         """What becomes of cells that run on many workers.
 
-        ``%burst ls``                list them
-        ``%burst attach NAME``       show its output here, from the beginning, until it ends; the stop button only stops looking
-        ``%burst logs NAME [-r N]``  print what it has printed until now, rank N alone
-        ``%burst scale NAME N``      so many workers from now on, of one of -w MIN:MAX; ``auto``: as many as there are idle GPUs for
-        ``%burst cancel NAME``       end its workers
-        ``%burst result NAME``       bring home what it made
-        ``%burst yaml NAME``         print the objects that it is made of in a cluster
+        %burst ls               list them
+        %burst attach NAME      show its output here, from the beginning, until it ends; the
+                                stop button only stops looking
+        %burst logs NAME        print what it has printed until now; -r 3: rank 3 alone
+        %burst result NAME      bring home what it made
+        %burst scale NAME N     so many workers from now on, of one of -w MIN:MAX; auto: as
+                                many as there are idle GPUs for
+        %burst cancel NAME      end its workers
+        %burst yaml NAME        print the objects that it is made of in a cluster
         """
         __tracebackhide__ = True
         word, *rest = line.split() or ["ls"]
@@ -180,13 +204,15 @@ class Distributed:
             following.follow(time.monotonic() + STOPPING_SECONDS)
             raise
 
-    def _finish(self, ended: Ended, give_back: Optional[tuple[int, ...]]) -> None:
+    def _finish(self, ended: Ended, give_back: Optional[tuple[int, ...]]) -> list[str]:
+        """The names of what it has brought home."""
         __tracebackhide__ = True
         if ended.outcome != burst.OK:
             raise self._home.failure(ended)
-        said = self._home.take(ended, give_back)
-        if said:
-            print(said, file=sys.stderr)
+        names, besides = self._home.take(ended, give_back)
+        if besides:
+            print("\n".join(besides), file=sys.stderr)
+        return names
 
     def _attach(self, shown: dict[str, Any]) -> None:
         __tracebackhide__ = True
@@ -202,6 +228,7 @@ class Distributed:
 
     def _cancel(self, shown: dict[str, Any]) -> None:
         asked("cancel", burst=shown["id"])
+        print(f"{shown['name']} had ended before." if shown["state"] == "ended" else f"The workers of {shown['name']} are being ended.")
 
     def _scale(self, shown: dict[str, Any], workers: Optional[int]) -> None:
         __tracebackhide__ = True
@@ -215,7 +242,8 @@ class Distributed:
             raise usage(f"{shown['name']} has not ended yet: `%burst attach {shown['name']}` shows how far it is.")
         ended = Ended(shown["id"], shown["outcome"], shown["message"], depot(shown))
         give_back = ended.depot.request().get("give_back")
-        self._finish(ended, None if give_back is None else tuple(give_back))
+        names = self._finish(ended, None if give_back is None else tuple(give_back))
+        print(f"{shown['name']} has brought home {', '.join(names) or 'nothing'}.")
 
 
 def asked(op: str, **fields: Any) -> dict[str, Any]:

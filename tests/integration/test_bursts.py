@@ -33,6 +33,12 @@ def traceback(browser, msg_id: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error["content"]["traceback"]))
 
 
+def status(browser, msg_id: str) -> str:
+    """The line that tells how it goes, as it was last."""
+    shown = [m["content"]["data"] for m in browser.messages if m["type"] == "update_display_data" and m["parent"] == msg_id]
+    return shown[-1]["text/plain"]
+
+
 def test_a_cell_runs_on_two_workers_and_a_variable_comes_home(browser):
     browser.run("base = 40")
     cell = browser.run(distributed("result = base + WORLD_SIZE\nprint('hello from', RANK)\nresult * 2"))
@@ -111,6 +117,8 @@ def test_the_real_exception_of_a_rank_is_raised_and_the_others_are_ended(browser
     assert (cell.status, cell.ename, cell.evalue) == ("error", "ValueError", "qa-boom")
     assert "qa-boom" in traceback(browser, running)
     assert "raise ValueError('qa-boom')" in traceback(browser, running)
+    assert "run_cell_magic" not in traceback(browser, running)
+    assert "failed on rank 1 after" in status(browser, running)
     assert cell.out.count("before") == 2
     reply = browser.wait(lambda m: m["type"] == "execute_reply" and m["parent"] == queued)
     assert reply["content"]["status"] == "aborted"
@@ -325,7 +333,7 @@ def test_a_kernel_of_nobody_by_name_has_bursts_too(gateway):
         browser = kernel.open()
         cell = browser.run(distributed("made = RANK", "-w 1 -e none --name anonymous"))
         assert cell.status == "ok", cell
-        assert browser.run("%burst result anonymous\nprint(made)").out == "0\n"
+        assert browser.run("%burst result anonymous\nprint(made)").out == "anonymous has brought home made.\n0\n"
 
 
 def test_a_queue_of_a_cluster_is_refused_on_one_machine(browser):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from inspect import cleandoc
+
 import pytest
 
-from gateway.magics.burst.options import Usage, read
-from gateway.magics.distributed import table
+from gateway.magics.burst.options import Usage, read, words_parser
+from gateway.magics.distributed import Distributed, table
 
 BURST = {"name": "b", "engine": "none", "workers": 2, "gpus": 8, "state": "running", "outcome": "", "created": 1.0, "ended": 3.0}
 
@@ -26,11 +29,21 @@ def test_ranks_are_counted_over_the_processes_of_all_workers() -> None:
         ("--procs 0", "1 or more"),
         ("--procs many", "1 or more"),
         ("--procs", "expected one argument"),
+        ("--rank all", "there is no '--rank all', perhaps --ranks is meant"),
+        ("-W 2", "there is no '-W 2', perhaps -w is meant"),
+        ("--frobnicate", "there is no '--frobnicate'$"),
     ],
 )
 def test_what_can_t_be_is_refused(words: str, told: str) -> None:
     with pytest.raises(Usage, match=told):
         read(f"{words} -e none")
+
+
+def test_each_word_is_explained_in_lines_that_a_notebook_shows_whole() -> None:
+    for magic in (Distributed.distributed, Distributed.burst):
+        assert max(map(len, cleandoc(magic.__doc__).splitlines())) <= 92
+    for words in (action.option_strings for action in words_parser()._actions):
+        assert any(re.search(rf"^ +{word} ", cleandoc(Distributed.distributed.__doc__), re.MULTILINE) for word in words), words
 
 
 def test_an_image_is_whatever_the_gateway_lets_it_be() -> None:

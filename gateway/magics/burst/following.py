@@ -47,6 +47,7 @@ class Following:
     _step: str = ""  # how far its loops are, where it says so
     _failure: Optional[dict[str, Any]] = None
     _hurries: bool = False
+    _torn: bool = False  # what comes next begins in the middle of an event that is left out
     _left_out: int = 0  # bytes
 
     def hurry(self) -> None:
@@ -106,14 +107,18 @@ class Following:
         __tracebackhide__ = True
         hurry = {"newest": NEWEST} if self._hurries else {}
         answer = call("events", timeout=EVENTS_SECONDS, burst=self.shown["id"], since=self._since, wait=wait, **hurry)
-        text, left_out = answer["text"], answer.get("left_out", 0)
+        text, left_out, before = answer["text"], answer.get("left_out", 0), self._rest
+        torn = self._torn or left_out > 0
         if left_out:
             self.outlet.skip()
-            self._rest, text = "", text.partition("\n")[2]
-        *lines, rest = (self._rest + text).split("\n")
+            before = ""
+        if torn:
+            _, end, text = text.partition("\n")
+            torn = not end
+        *lines, rest = (before + text).split("\n")
         whole = deque(lines)
         # no call in between: an interrupt comes before all of it, or after
-        self.shown, self._since, self._rest, self._lines = answer["burst"], answer["next"], rest, whole
+        self.shown, self._since, self._rest, self._lines, self._torn = answer["burst"], answer["next"], rest, whole, torn
         self._left_out += left_out
         return bool(answer["text"])
 
@@ -138,9 +143,20 @@ class Following:
             self.outlet.note(f"{said}: `%burst logs {self.shown['name']}` has them")
             self.outlet.flush()
         took = (self.shown.get("ended") or event["at"]) - self.shown["created"]
-        words = {burst.OK: "done in", burst.CANCELLED: "cancelled after", burst.ERROR: "failed after", burst.LOST: "lost after"}
+        words = {
+            burst.OK: "done in",
+            burst.CANCELLED: "cancelled after",
+            burst.ERROR: f"failed{self._where} after",
+            burst.LOST: "lost after",
+        }
         self._say(f"{words[event['outcome']]} {took:.1f} s", now=True)
         return Ended(self.shown["id"], event["outcome"], event.get("message", ""), depot(self.shown), self._failure)
+
+    @property
+    def _where(self) -> str:
+        """On which rank a cell has failed, if it is one's own failure."""
+        failed = self._failure
+        return "" if failed is None else f" on {failed.get('as') or 'rank {rank}'.format_map(failed)}"
 
     def _say(self, text: str, now: bool = False) -> None:
         if self.status:

@@ -11,6 +11,7 @@ from ...protocol import burst
 from ...protocol.errors import ElasticError
 from ...protocol.transfer.blobs import header_of
 from .following import Ended
+from .raised import shown_alone
 
 
 class BurstFailed(ElasticError):
@@ -48,8 +49,8 @@ class Home:
         capsule.blobs.clear()
         self._capsules[burst_id] = capsule
 
-    def take(self, ended: Ended, ranks: Optional[tuple[int, ...]]) -> str:
-        """Bring home what the ranks have made; what there is to say about it. ``ranks``: None for all."""
+    def take(self, ended: Ended, ranks: Optional[tuple[int, ...]]) -> tuple[list[str], list[str]]:
+        """Bring home what the ranks have made: its names, and what there is to say besides. ``ranks``: None for all."""
         from ..capture import take, take_each
 
         names, sent = self._shell.user_ns, self._sent(ended)
@@ -57,7 +58,8 @@ class Home:
             report = take(ended.depot.fetch(burst.RESULTS, "0"), names, sent)
         else:
             report = take_each({rank: ended.depot.fetch(burst.RESULTS, str(rank)) for rank in ended.depot.ranks()}, names, sent)
-        return "\n".join([*(f"{name} stayed in the ranks: {why}" for name, why in report.skipped.items()), *report.notes])
+        besides = [*(f"{name} stayed in the ranks: {why}" for name, why in report.skipped.items()), *report.notes]
+        return [*report.assigned, *report.mutated], besides
 
     def failure(self, ended: Ended) -> BaseException:
         """What to raise."""
@@ -68,14 +70,15 @@ class Home:
             return BurstFailed(ended.message)
         if not failed["raised"]:
             return BurstFailed("\n".join(filter(None, [ended.message, failed["text"]])))
-        return failure(ended.depot.fetch(burst.FAILURES, str(failed["rank"])), self._shell.user_ns, self._sent(ended))
+        error = failure(ended.depot.fetch(burst.FAILURES, str(failed["rank"])), self._shell.user_ns, self._sent(ended))
+        return shown_alone(error)
 
     def listing(self, capsule: Any) -> str:
         """For people: what would be taken along."""
         if not capsule.listing:
             return "The cell takes nothing along."
         rows = [f"{item.name:20} {item.bytes:>14,} bytes  {item.type} ({item.kind})" for item in capsule.listing]
-        return "\n".join(["The cell takes along:", *rows, f"{'in all':20} {capsule.bytes:>14,} bytes"])
+        return "\n".join(["The cell takes along:", *rows, f"{'with the cell itself':20} {capsule.bytes:>14,} bytes"])
 
     def largest(self, capsule: Any) -> str:
         item = max(capsule.listing, key=lambda item: item.bytes)

@@ -9,6 +9,7 @@ import argparse
 import importlib.util
 import shlex
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Optional
 
 from ...protocol.burst import COMPRESSION, REQUIREMENT, SAVE_EVERY
@@ -65,10 +66,14 @@ class Options:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
+        _, unknown, words = message.partition("unrecognized arguments: ")
+        if unknown:
+            meant = get_close_matches(words.lower().partition(" ")[0], self._option_string_actions, 1)
+            message = f"there is no {words!r}{f', perhaps {meant[0]} is meant' if meant else ''}"
         raise Usage(message)
 
 
-def _parser() -> argparse.ArgumentParser:
+def words_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="%%distributed", add_help=False, allow_abbrev=False)
     parser.add_argument("-w", "--workers", default="2", metavar="N")
     parser.add_argument("-e", "--engine", metavar="ENGINE")
@@ -103,7 +108,7 @@ def read(line: str) -> Options:
         words = shlex.split(line, comments=True)
     except ValueError as exc:
         raise Usage(f"{exc} in {line.strip()!r}") from None
-    found = _parser().parse_args(words)
+    found = words_parser().parse_args(words)
     (workers, most), procs = _workers(found.workers), _procs(found.procs)
     engine = found.engine or ("torch" if importlib.util.find_spec("torch") else "none")
     show = found.show if found.show is not None else ("all" if engine == "none" else "0")

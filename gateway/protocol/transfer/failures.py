@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 MAX_FRAMES = 200
 MAX_CHAIN = 10
+MODULE = "rank"  # the name of the module whose frames a rank's are shown as
 
 
 class RankError(Exception):
@@ -77,7 +78,7 @@ def traceback_of(frames: list[tuple[str, str, int]]) -> Optional[types.Traceback
     for file, function, line in reversed(frames):
         code = compile("raise ZeroDivisionError", file, "exec").replace(co_name=function, co_firstlineno=line)
         try:
-            exec(code, {"__name__": "rank", "__file__": file})
+            exec(code, {"__name__": MODULE, "__file__": file})
         except ZeroDivisionError as exc:
             made = exc.__traceback__.tb_next if exc.__traceback__ else None
             if made is not None:
