@@ -15,7 +15,7 @@ from tornado.iostream import StreamClosedError
 from ..broker.link import KernelLink
 from ..burst import posted
 from ..burst.bursts import Bursts
-from ..burst.record import Record
+from ..burst.record import RUNNING, WAITING, Record
 from ..protocol import burst
 from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError
 from .answers import Handler, no_such_kernel, rest
@@ -81,7 +81,7 @@ class BurstsHandler(BurstHandlerBase):
 
 
 class BurstHandler(BurstHandlerBase):
-    """``DELETE`` ends one that runs (202), and forgets one that has ended, with its result (204)."""
+    """``DELETE`` ends one that runs or waits (202), and forgets one that has ended, with its result (204)."""
 
     @rest
     async def get(self, which: str) -> None:
@@ -91,7 +91,7 @@ class BurstHandler(BurstHandlerBase):
     async def delete(self, which: str) -> None:
         bursts, record = self.bursts, self.found(which)
         shown = bursts.shown(record)
-        if shown["state"] == "running":
+        if shown["state"] in (RUNNING, WAITING):
             bursts.cancel(record)
             self.answer(shown, 202)
             return

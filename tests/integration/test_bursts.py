@@ -304,6 +304,10 @@ def test_a_burst_waits_for_all_its_gpus_says_for_what_and_can_be_stopped(gateway
         kernel.call("POST", "/interrupt")
         assert browser.finish(waiting).ename == "KeyboardInterrupt"
         until(lambda: gateway.gpu()["queue"] == [])
+        unwanted = browser.begin(distributed("print('ran')", "-w 1 -g 1 -e none --name unwanted"))
+        browser.wait(lambda m: m["parent"] == unwanted and "waits for" in str(m["content"].get("data")))
+        assert gateway.call("DELETE", "/api/bursts/unwanted").status_code == 202
+        assert browser.finish(unwanted).evalue == "It was cancelled while it waited for GPUs."
         again = browser.begin(distributed("print('ran')", "-w 1 -g 1 -e none"))
         browser.wait(lambda m: m["parent"] == again and "waits for" in str(m["content"].get("data")))
         other.call("POST", "/interrupt")
