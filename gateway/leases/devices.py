@@ -102,6 +102,11 @@ class Devices:
             self._flavors[key] = found.pop() if len(found) == 1 else ""
         return self._flavors[key]
 
+    def flavor_at(self, nodes: Collection[str]) -> str:
+        """That of the GPUs of some nodes, "" where they differ or none is known."""
+        found = {gpu.flavor for gpu in self.gpus.values() if gpu.node in nodes}
+        return found.pop() if len(found) == 1 else ""
+
     def flavor_of(self, pool: Collection[str]) -> str:
         """That of GPUs of one flavor."""
         return next((self.gpus[uuid].flavor for uuid in pool if uuid in self.gpus), "")

@@ -190,11 +190,15 @@ class NodeDrained:
 @dataclass(frozen=True)
 class Elsewhere:
     """``holder`` (no kernel) has so many GPUs for ``user`` that no lease of this book is for: pods of a cluster, whose scheduler has given
-    them. They count in the user's quotas, but for those of a kernelspec or flavor, and in the fair order."""
+    them. They count in the user's quotas, but for those of a kernelspec or flavor, and in the fair order.
+
+    ``gpus``: what its pods have or ask for; ``running``: of these, what pods have that run, on ``nodes``: that is its GPU time."""
 
     holder: str
     user: str
     gpus: int
+    running: int = 0
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

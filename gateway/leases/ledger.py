@@ -113,6 +113,8 @@ class Ledger:
         if before is not None:
             self.usage.change(before.user, -before.gpus, now)
         self.usage.change(event.user, event.gpus, now)
+        if self.meter is not None:
+            self.meter.elsewhere(event, now)
         self._dirty.update(dict.fromkeys(self.waiting.nodes()))
 
     # kernels come and go

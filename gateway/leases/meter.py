@@ -1,7 +1,8 @@
 """Who had how many GPUs, from when to when: as the book's kernels change, spans of time begin and end.
 
 Three kinds: ``held``, GPUs leased from grant to release; ``executed``, what ran on them; ``reserved``, what a kernel that keeps its GPUs
-all its life would have had, from its first lease to its end. Saved is reserved less held. Pure: it must never know a clock, nor add
+all its life would have had, from its first lease to its end. Saved is reserved less held. What pods have by a cluster's scheduler is all
+three at once, as long as they run. Pure: it must never know a clock, nor add
 anything up.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .devices import Devices
+from .events import Elsewhere
 from .record import KernelRecord
 
 HELD, EXECUTED, RESERVED = KINDS = ("held", "executed", "reserved")
@@ -64,6 +66,20 @@ class Meter:
         spans = self._open.pop(record.kernel_id, {})
         for kind in list(spans):
             self._end(spans, kind, now)
+
+    def elsewhere(self, event: Elsewhere, now: float) -> None:
+        """What somebody who is no kernel has by a cluster's scheduler has changed."""
+        nodes = ", ".join(event.nodes)
+        spans, flavor = self._open.pop(event.holder, {}), self._devices.flavor_at(event.nodes)
+        if any((span.gpus, span.node, span.flavor) == (event.running, nodes, flavor) for span in spans.values()):
+            self._open[event.holder] = spans
+            return
+        for kind in list(spans):
+            self._end(spans, kind, now)
+        if event.running:
+            made = {kind: Span(kind, event.holder, event.user, "", flavor, nodes, event.running, (), now) for kind in KINDS}
+            self._open[event.holder] = made
+            self.news.extend(made.values())
 
     def open(self) -> list[Span]:
         """Those that go on."""

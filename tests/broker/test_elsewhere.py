@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.broker.elsewhere import Elsewhere
 from gateway.protocol.model import Phase
 from tests.broker.world import World, run
 from tests.doubles.fake_backend import gpu
@@ -20,6 +21,20 @@ def test_what_a_burst_has_counts_against_the_quota_of_its_users_kernels_until_it
         assert world.broker.snapshot()["elsewhere"] == []
 
     run(story, gpu("GPU-0"), gpus_per_user=2)
+
+
+def test_only_what_has_changed_is_told_and_what_runs_is_gpu_time_of_its_own() -> None:
+    async def story(world: World) -> None:
+        told = []
+        elsewhere = Elsewhere(world.broker.book, lambda events: (told.extend(events), world.broker.book.handle_all(list(events), 0.0)))
+        for running in ({}, {}, {"node-2": 1, "node-1": 1}, {"node-1": 1, "node-2": 1}, {"node-1": 1}):
+            elsewhere.hold("burst", "ada", 2, running)
+        assert [(each.gpus, each.running, each.nodes) for each in told] == [(2, 0, ()), (2, 2, ("node-1", "node-2")), (2, 1, ("node-1",))]
+        elsewhere.hold("burst", "ada", 0)
+        elsewhere.hold("burst", "ada", 0)
+        assert len(told) == 4
+
+    run(story, gpu("GPU-0"))
 
 
 def test_what_a_users_kernels_have_counts_against_the_quota_of_their_bursts_and_not_of_others() -> None:

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.broker.usage import DAY, Usage
-from gateway.leases.events import KernelGone, KernelSeen
+from gateway.leases.events import Elsewhere, KernelGone, KernelSeen
 from gateway.leases.tally import Tally
 from gateway.protocol.errors import BadRequest
 from gateway.protocol.model import Phase
@@ -238,6 +238,24 @@ def test_where_the_file_can_not_be_time_is_kept_until_the_end_and_the_log_says_s
 
     told(story, tmp_path / "no folder" / "usage.db")
     assert "set Usage.database" in caplog.text
+
+
+def test_gpus_of_a_burst_in_pods_cost_what_others_do_and_go_on_under_the_next_gateway(path: Path):
+    async def story(site: Site) -> None:
+        burst = Elsewhere("burst", "ana", 2, 2, ("local",))
+        site.world.tell(burst)
+        site.world.advance(1800)
+        assert await site.sums() == [
+            {"user": "ana", "cells": 1, "gpu_seconds_held": 3600, "gpu_seconds_executed": 3600, "gpu_seconds_saved": 0, "cost": 2.0}
+        ]
+        await site.killed()
+        site.world.tell(burst)
+        site.world.advance(1800)
+        site.world.tell(Elsewhere("burst", "ana", 0))
+        site.world.advance(1800)
+        assert (await site.sums())[0]["cost"] == 4.0
+
+    told(story, path, gpu=2.0)
 
 
 def test_the_file_is_this_users_alone(path: Path):

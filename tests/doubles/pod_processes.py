@@ -189,6 +189,9 @@ class PodProcesses:
     async def rest(self) -> None:
         pass
 
+    def gpus(self, burst_id: str) -> dict[str, int]:
+        return {"node": sum(pod.runs for pod in self.pods_.values())}
+
     def members(self, burst_id: str) -> dict[str, Member]:
         self._tend()
         return {

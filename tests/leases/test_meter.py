@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.leases.events import Elsewhere
 from gateway.leases.meter import Span
 
 from .world import World
@@ -68,6 +69,20 @@ def test_a_found_kernel_holds_from_where_its_supervisor_says():
     world.book.handle(KernelSeen("k", "ana", phase=Phase.HOLDING, gpus=("l0",), executing=True, phase_for=600.0), world.now)
     begun = {span.kind: span.begin for span in world.book.meter.take()}
     assert begun == {"reserved": 400.0, "held": 400.0, "executed": 1000.0}
+
+
+def test_what_a_clusters_scheduler_gives_a_burst_is_its_users_gpu_time_while_its_pods_run():
+    world = World(gpus=2)
+    world.now = 0.0
+    for now, running in ((10, 0), (20, 1), (25, 2), (30, 2), (40, 1), (45, 0), (50, 0)):
+        world.now = now
+        world.tell(Elsewhere("burst", "ana", 2, running, ("local",) if running else ()))
+    world.tell(Elsewhere("burst", "ana", 0))
+    spans = ended(world)
+    assert [(span.begin, span.end, span.gpus) for span in spans["held"]] == [(20, 25, 1), (25, 40, 2), (40, 45, 1)]
+    assert seconds(spans["held"]) == seconds(spans["executed"]) == seconds(spans["reserved"]) == 40
+    assert {(span.kernel_id, span.user, span.flavor, span.node) for span in spans["held"]} == {("burst", "ana", "gpu", "local")}
+    assert world.book.meter.open() == []
 
 
 def test_held_is_never_more_than_there_is():

@@ -238,7 +238,7 @@ class Jobs:
 
     async def _judge(self, record: Record) -> None:
         """What the cluster says of its pods."""
-        self._quota.hold(record, record.least + len(record.flex))
+        self._quota.hold(record, record.least + len(record.flex), self._jobs.workers.gpus(record.id) if record.least_gpus else {})
         if record.id not in self._standing.cancelled:
             await self._course(record).look(record)
         elif not self._jobs.pods(record.id).count:

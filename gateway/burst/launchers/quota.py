@@ -5,7 +5,10 @@ It must never end a rank because a quota has become smaller: as with a kernel, w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...broker.broker import Broker
+from ...broker.elsewhere import NONE
 from ..record import Record
 
 
@@ -13,9 +16,9 @@ class Quota:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def hold(self, record: Record, pods: int) -> None:
-        """So many of its pods have, or ask for, their GPUs."""
-        self._broker.elsewhere.hold(record.id, record.user, record.gpus * pods + record.role_gpus)
+    def hold(self, record: Record, pods: int, running: Mapping[str, int] = NONE) -> None:
+        """So many of its pods have, or ask for, their GPUs. ``running``: GPUs of those that run, by node."""
+        self._broker.elsewhere.hold(record.id, record.user, record.gpus * pods + record.role_gpus, running)
 
     def end(self, record: Record) -> None:
         self._broker.elsewhere.hold(record.id, record.user, 0)

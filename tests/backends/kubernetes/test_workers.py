@@ -27,7 +27,9 @@ def flex(jobs: Jobs, gpus: int = 1) -> dict[str, Any]:
 def pod(name: str, flex: str = "", state: str = "running", **fields: Any) -> dict[str, Any]:
     labels = {names.BURST: ID, **({names.FLEX: flex} if flex else {})}
     status = {"podIP": "10.0.0.1", "phase": fields.pop("phase", "Running"), "containerStatuses": [{"state": {state: {}}}]}
-    return {"metadata": {"name": name, "labels": labels, **fields}, "spec": {"nodeName": "node-1"}, "status": status}
+    containers = [{"resources": {"limits": {"memory": "1", "example.com/gpu": "1"}}}]
+    spec = {"nodeName": "node-1", "containers": containers}
+    return {"metadata": {"name": name, "labels": labels, **fields}, "spec": spec, "status": status}
 
 
 def test_a_worker_more_is_made_once_and_ended_by_itself(tmp_path: Path) -> None:
@@ -56,6 +58,8 @@ def test_pods_are_read_as_what_they_are(tmp_path: Path) -> None:
         }
         assert found["base"].node == "node-1"
         assert jobs.workers.members("f" * 16) == {}
+        assert jobs.workers.gpus(ID) == {"node-1": 2}, "of those that run"
+        assert jobs.workers.gpus("f" * 16) == {}
 
     pods = [
         pod("base"), pod("more", "3", deletionTimestamp="2026-11-30T00:00:00Z"), pod("done", state="terminated", phase="Failed"),

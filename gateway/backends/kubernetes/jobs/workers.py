@@ -5,6 +5,7 @@ It must never end the pods of a base, nor make again what was lost.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,16 @@ class Workers:
                     str(pod["status"].get("podIP") or "") if runs else "", bool(pod["metadata"].get("deletionTimestamp")),
                     reasons.over(pod) or reasons.node_lost(pod), reasons.trouble(pod, "the worker"),
                 )  # fmt: skip
+        return found
+
+    def gpus(self, burst_id: str) -> dict[str, int]:
+        """What its pods have that run, of all roles, by node."""
+        found: dict[str, int] = {}
+        for pod in self._cluster.ranks():
+            if pod["metadata"]["labels"].get(names.BURST) == burst_id and reasons.running(pod) and not reasons.over(pod):
+                with contextlib.suppress(ElasticError):  # a role without any
+                    count = sum(gpus_of(pod["spec"]).values())
+                    found[pod["spec"]["nodeName"]] = found.get(pod["spec"]["nodeName"], 0) + count
         return found
 
     async def ended(self, burst_id: str) -> str:
