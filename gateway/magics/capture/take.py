@@ -104,7 +104,7 @@ def _load_error(loader: Loader, at: int, named: str) -> BaseException:
         error = loader.frame(at)
         if isinstance(error, BaseException):
             return error
-    except Exception:
+    except (Exception, SystemExit):
         pass
     return failures.RankError(named)
 
@@ -154,7 +154,7 @@ class _Taking:
                 value = self._loader.frame(at)
                 if changes or frame["kind"] == "assigned":
                     self._one(frame, value)
-            except Exception as exc:
+            except (Exception, SystemExit) as exc:
                 self._report.skipped[frame["name"]] = f"it could not be loaded in the notebook: {failures.named(exc)}"
 
     def _one(self, frame: dict[str, Any], value: Any) -> None:

@@ -14,16 +14,18 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Optional
 
 from ...protocol import burst
 from ...protocol.errors import ElasticError
 from ...protocol.transfer.blobs import header_of
 from ..elastic.member import Left, Member, join
-from ..rank import Arena, load
+from ..rank import Arena, Failed, load
 from . import compression
 from .process_group import is_used, uses_torch
 from .process_group import make as make_process_group
+
+LARGEST = 16 << 20  # bytes of what is displayed at once
 
 if TYPE_CHECKING:
     from .worker import Line
@@ -54,6 +56,10 @@ def run(folder: Path, part: Part, line: Line, state: Optional[str]) -> int:
 
     def show(msg_type: str, content: dict[str, Any]) -> None:
         flush()
+        size = len(json.dumps(content))
+        if size > LARGEST:
+            line.say(burst.NOTE, text=f"What rank {number} displays has {size / 1e6:.0f} MB, too much to be shown: save it to a file.")
+            return
         line.say(burst.SHOW, msg_type=msg_type, content=content)
 
     try:
@@ -69,7 +75,10 @@ def run(folder: Path, part: Part, line: Line, state: Optional[str]) -> int:
         if leads:
             join(Member(line, folder, state, number, place["WORLD_SIZE"], float(request.get("save_every", math.inf))))
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        process = os.getpid()
         failed = cell.run({**place, **_roles()}, show)
+        if os.getpid() != process:
+            _leave_to_parent(failed)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is under way now is brought to its end
         if failed is not None:
             burst.write_buffers(folder / burst.FAILURES / str(number), failed.blobs)
@@ -117,8 +126,16 @@ def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):
-            pass  # closed by the cell
+        except Exception:
+            pass  # closed by the cell, or something of its own that can't
+
+
+def _leave_to_parent(failed: Optional[Failed]) -> NoReturn:
+    """The cell has forked, and this is its child at the end of the cell: what becomes of the rank its parent tells."""
+    if failed is not None and sys.stderr is not None:
+        sys.stderr.write(failed.text)
+    flush()
+    os._exit(failed is not None)
 
 
 def _arena(path: Path) -> Arena:

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
@@ -35,6 +36,8 @@ class Line:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(path)
         self._heard = b""
+        self._whole = threading.RLock()  # threads of the cell may display things at the same time
+        os.register_at_fork(after_in_child=self._forked)
         pipes = [os.pipe(), os.pipe()]
         hello = json.dumps({"t": burst.HELLO, "rank": rank, "pid": os.getpid(), "as": label}).encode() + b"\n"
         socket.send_fds(self._socket, [hello], [reader for reader, _ in pipes])
@@ -47,7 +50,12 @@ class Line:
 
     def say(self, kind: str, **fields: Any) -> None:
         """An event; what is bytes elsewhere lies in a file."""
-        self._socket.sendall(json.dumps({"t": kind, **fields}).encode() + b"\n")
+        data = json.dumps({"t": kind, **fields}).encode() + b"\n"
+        with self._whole:
+            self._socket.sendall(data)
+
+    def _forked(self) -> None:
+        self._whole = threading.RLock()  # whoever had it isn't here
 
     def hear(self, wait: bool) -> Optional[dict[str, Any]]:
         """The agent's next word; None where there is none yet and ``wait`` is false, or will be none any more."""

@@ -160,7 +160,7 @@ class Cell:
         """What the cell assigned, and what changed inside of what it was given. ``out``: these names alone."""
         skipped: dict[str, str] = {}
 
-        def skip(frame: Frame, error: Exception) -> None:
+        def skip(frame: Frame, error: BaseException) -> None:
             name, value = frame.told["name"], frame.value if frame.told["kind"] == "assigned" else frame.value[1]
             skipped[name] = culprit.explain(name, value, self.namespace, error)
 

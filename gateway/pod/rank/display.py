@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import os
 import sys
 from collections.abc import Iterable
 from typing import Any, Optional
 
+from ...protocol.transfer import failures
 from .shell import Shell, Show
 
 SHOWING = ("IPython", "matplotlib")  # modules that show things by IPython's shell
+DEEPEST = 100  # values inside of values, of what is displayed
 INLINE = ("inline", "backend_inline")  # how backends of matplotlib end that draw into the notebook
 
 METHODS = {
@@ -33,7 +36,7 @@ class Display:
     """Called with values. ``names`` are what the namespace got from here; more come if IPython itself is started."""
 
     def __init__(self, namespace: dict[str, Any], show: Optional[Show]) -> None:
-        self._show = show or print_text
+        self._show = (lambda kind, content: show(kind, presentable(content))) if show else print_text
         self.names: dict[str, Any] = {"display": self}
         self._shell = Shell(namespace, self._show, self.names)
         namespace.update(self.names)
@@ -63,24 +66,51 @@ def print_text(_msg_type: str, content: dict[str, Any]) -> None:
 
 def bundle(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """``(data, metadata)`` by the methods that notebooks' objects have. One that fails costs its own format only."""
-    data: dict[str, Any] = {"text/plain": repr(value)}
+    data: dict[str, Any] = {"text/plain": _text(value)}
     metadata: dict[str, Any] = {}
     if isinstance(value, type):
         return data, metadata
     everything = _call(value, "_repr_mimebundle_")
-    if everything is not None:
-        more, about = everything if isinstance(everything, tuple) else (everything, {})
-        return {**data, **more}, about
+    more, about = everything if isinstance(everything, tuple) and len(everything) == 2 else (everything, {})
+    if isinstance(more, dict):
+        return {**data, **more}, about if isinstance(about, dict) else {}
     for method, mime in METHODS.items():
         made = _call(value, method)
         if made is None:
             continue
-        if isinstance(made, tuple):
+        if isinstance(made, tuple) and len(made) == 2:
             made, metadata[mime] = made
-        data[mime] = _base64(made) if isinstance(made, bytes) else made
+        data[mime] = made
     if type(value).__module__ == "matplotlib.figure":
-        data["image/png"] = _base64(_figure(value))
+        data["image/png"] = _figure(value)
     return data, metadata
+
+
+def presentable(value: Any, around: tuple[int, ...] = ()) -> Any:
+    """As a message can carry it: bytes as base64, as notebooks have it; what isn't JSON as its text. ``around``: ids of what it is in."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()  # half of a surrogate pair is nothing that can be sent
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode("ascii")
+    inside = *around, id(value)
+    if id(value) in around or len(inside) > DEEPEST:
+        return "…"
+    if isinstance(value, dict):
+        return {presentable(str(key)): presentable(each, inside) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [presentable(each, inside) for each in value]
+    return presentable(_text(value))
+
+
+def _text(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception as exc:
+        return f"<{type(value).__name__} that can't be shown: {failures.named(exc)}>"
 
 
 def _call(value: Any, method: str) -> Any:
@@ -89,10 +119,6 @@ def _call(value: Any, method: str) -> Any:
         return function() if callable(function) else None
     except Exception:
         return None
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
 
 
 def _figure(figure: Any) -> bytes:

@@ -36,7 +36,7 @@ def pickler_with(namespace: dict[str, Any], known: Known, size: int) -> Pickler:
 def pack(
     frames: Sequence[Frame],
     make: Callable[[], Pickler],
-    replace: Callable[[Frame, Exception], Optional[Frame]],
+    replace: Callable[[Frame, BaseException], Optional[Frame]],
     limit: Optional[int] = None,
 ) -> Packed:
     """``replace`` says what stands for a frame that can't be packed, None: nothing. ``limit``: bytes in all, else ``TooBig``."""
@@ -49,7 +49,7 @@ def pack(
                 size += more
                 if limit is not None and size > limit:
                     raise TooBig(more, limit)
-            except Exception as exc:
+            except (Exception, SystemExit) as exc:
                 other = replace(frame, exc)
                 frames[at : at + 1] = [other] if other else []
                 break  # the pickler remembers objects that it has not written whole: begin again

@@ -12,6 +12,8 @@ from typing import Any, Optional
 MAX_FRAMES = 200
 MAX_CHAIN = 10
 MODULE = "rank"  # the name of the module whose frames a rank's are shown as
+MAX_NAME = 2000  # characters of class and message, where an exception is told of
+MAX_TEXT = 100_000  # characters of a traceback as text
 
 
 class RankError(Exception):
@@ -53,7 +55,14 @@ def text(error: BaseException, first: str) -> str:
             parts.append("\nThe above exception was the direct cause of the following exception:\n\n")
         elif word == "context":
             parts.append("\nDuring handling of the above exception, another exception occurred:\n\n")
-    return "".join(parts)
+    return shortened("".join(parts), MAX_TEXT)
+
+
+def shortened(text: str, most: int) -> str:
+    """Its beginning and its end, and how much is left out between them."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]} … ({len(text) - most} characters are left out here) … {text[len(text) - most // 2 :]}"
 
 
 def _cut(tb: Optional[types.TracebackType], first: str) -> Optional[types.TracebackType]:
@@ -67,9 +76,9 @@ def named(error: BaseException) -> str:
     kind = type(error).__name__
     try:
         message = str(error)
-    except Exception as exc:
+    except (Exception, SystemExit) as exc:
         message = f"<its message can't be shown: {type(exc).__name__}>"
-    return f"{kind}: {message}" if message else kind
+    return shortened(f"{kind}: {message}" if message else kind, MAX_NAME)
 
 
 def traceback_of(frames: list[tuple[str, str, int]]) -> Optional[types.TracebackType]:

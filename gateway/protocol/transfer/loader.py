@@ -31,7 +31,7 @@ class Loader:
             if self._lost:
                 self._refuse_lost(at)
             return self._unpickler.load()
-        except Exception:
+        except (Exception, SystemExit):
             self._skip(at)
             raise
 
