@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 Identity = tuple[int, int]  # pid, start in clock ticks since boot
@@ -48,14 +49,23 @@ def descendants(pid: int) -> set[Identity]:
 
 def marked(variable: str, value: str) -> set[Identity]:
     """Our processes that were started with ``variable=value`` in their environment: a kernel's, even when its parent has died."""
-    mark = f"{variable}={value}".encode()
+    return _marked(f"{variable}={value}".encode().__eq__)
+
+
+def marked_below(variable: str, folder: Path) -> set[Identity]:
+    """As ``marked``, where the value is a path in ``folder``."""
+    beginning = f"{variable}={folder}/".encode()
+    return _marked(lambda entry: entry.startswith(beginning))
+
+
+def _marked(is_mark: Callable[[bytes], bool]) -> set[Identity]:
     found = set()
     for pid in _pids():
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:  # another user's, or gone
             continue
-        if mark in environment.split(b"\0"):
+        if any(map(is_mark, environment.split(b"\0"))):
             start = started(pid)
             if start is not None:
                 found.add((pid, start))

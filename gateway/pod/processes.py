@@ -84,6 +84,12 @@ def kill(identity: Identity) -> None:
             pass
 
 
+def children(parent: int) -> list[int]:
+    """Those that run."""
+    found = ((pid, _stat(pid)) for pid in _pids())
+    return [pid for pid, fields in found if fields is not None and not _over(fields) and int(fields[_PPID]) == parent]
+
+
 def zombies(parent: int) -> list[int]:
     """Children of ``parent`` that have ended and of whose end nobody has taken note."""
     found = []

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...backends.base import Supervisor
 from ...backends.local import supervisor_env
-from ...backends.processes import started
+from ...backends.processes import kill_all, marked_below, started
 from ...protocol import burst
 from ...protocol.burst import Plan, Size
 from ...protocol.errors import BadRequest
@@ -85,7 +85,8 @@ class Local:
         pass  # its agent looks after it
 
     def ended(self, record: Record) -> None:
-        pass
+        if record.outcome == burst.LOST:  # its workers died with their agent; what they have started didn't, and may be on a GPU
+            kill_all(marked_below(burst.SOCKET_VARIABLE, self._folder(record).path), patience=1.0)
 
     def preview(self, record: Record, supervisor: Supervisor) -> list[dict[str, Any]]:
         self.prepare(record, supervisor)

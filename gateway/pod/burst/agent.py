@@ -20,7 +20,7 @@ from ...protocol.burst import Plan, Size
 from ...protocol.losses import Losses
 from ..child import started
 from ..possession import Possession
-from . import packages
+from . import orphans, packages
 from .ending import told_to_end
 from .group import LAST_WORD, Group
 from .journal import Journal
@@ -76,6 +76,7 @@ class Agent:
             self._turn()
         for group in self._both:
             group.clear()
+        orphans.end(())
         self._hear_out()  # what they have said last
         for group in self._both:
             group.close()
@@ -107,6 +108,7 @@ class Agent:
         now = time.monotonic()
         for group in self._both:
             group.turn(now)
+        orphans.reap([pid for group in self._both for pid in group.processes])
         if self._outcome is not None:
             return
         if told := self._told_to_end(now):
@@ -171,6 +173,7 @@ class Agent:
             return
         size = self._now.size
         self._now.clear()
+        orphans.end(self._next.processes if self._next else ())
         self._hear_out()
         self._now.close()
         self._now, self._next = self._next or self._group(size), None
@@ -274,6 +277,7 @@ def main(argv: list[str]) -> int:
     umask = os.umask(0o077)
     plan: Plan = Plan.from_json(burst.read_json(folder / burst.PLAN))
 
+    orphans.adopt()
     agent = Agent(folder, plan, umask)
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: agent.cancel("It was cancelled."))

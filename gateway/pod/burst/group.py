@@ -77,6 +77,11 @@ class Group:
         return self._all_through and any(rank.left for rank in self.meeting.ranks.values())
 
     @property
+    def processes(self) -> list[int]:
+        """The ids of those that it has started itself."""
+        return [child.pid for _, _, child in self._children]
+
+    @property
     def over(self) -> bool:
         """None of its processes runs."""
         return all(child.poll() is not None for _, _, child in self._children)
@@ -265,4 +270,5 @@ def _obituary(process: Process, log: Path, code: int) -> str:
     else:
         said = f"The process of {process.name} ended with exit code {code} before its cell was through"
     words = last_words(log)
-    return f"{said}. Its last words:\n{words}" if words else f"{said}."
+    said += "" if said.endswith("?") else "."
+    return f"{said} Its last words:\n{words}" if words else said

@@ -99,7 +99,7 @@ class Meeting:
         """After the end of all ranks. What still holds one of their pipes is heard no more."""
         for each in list(self._open):
             self._close(each)
-        self._path.unlink()
+        self._path.unlink(missing_ok=True)  # the cell may have removed it
 
     # inside
 
