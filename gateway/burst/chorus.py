@@ -5,14 +5,13 @@ A word and what it leads to are written in one piece, so that the next gateway s
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..protocol import burst
 from .course import COURSE, Course, Event
-from .gathering import FROM, KEPT, UPTO, Gathered
+from .gathering import FROM, KEPT, UPTO, Gathered, read_line
 from .record import Folder
 
 
@@ -27,8 +26,7 @@ class Chorus(Gathered):
     def of(cls, folder: Folder, restartable: bool, procs: int = 1) -> Chorus:
         """As an earlier gateway has left it."""
         found = cls(folder, 0, 0, course=Course(restartable), procs=procs)
-        for line in folder.lines():
-            event = json.loads(line)
+        for event in filter(None, map(read_line, folder.lines())):
             inner = event.get("event", event)
             if FROM in event:
                 found.upto[event[FROM]] = event[UPTO]

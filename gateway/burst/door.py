@@ -30,7 +30,7 @@ from ..protocol.errors import BadRequest, ElasticError
 log = logging.getLogger(__name__)
 
 PIECE = 1 << 20
-WORDS = 4 << 20  # bytes of a journal at once, at most
+WORDS = 20 << 20  # bytes of a journal at once, at most: more than anything that is displayed
 FROM_KERNEL = re.compile(r"request\.json|capsule(\.sizes)?")
 FROM_RANKS = re.compile(r"(out|failed)/[0-9]{1,7}(\.sizes)?|state\.[0-9]{1,9}\.[0-9]{1,9}")
 FULL = "not_kept"  # reason

@@ -39,8 +39,7 @@ class Gathered:
     def again(cls, folder: Folder, world: int, cells: int) -> Gathered:
         """As an earlier gateway has left it."""
         found = cls(folder, world, cells)
-        for line in folder.lines():
-            event = json.loads(line)
+        for event in filter(None, map(read_line, folder.lines())):
             if FROM in event:
                 found.upto[event[FROM]] = event[UPTO]
                 found._event(event[FROM], event.get("event", event), event[UPTO])
@@ -57,7 +56,7 @@ class Gathered:
         made: list[dict[str, Any]] = []
         for line in data.split(b"\n")[:-1]:
             at += len(line) + 1
-            event = _read(line)
+            event = read_line(line)
             if event is not None:
                 made += self._event(pod, event, at)
         self.upto[pod] = at
@@ -82,7 +81,8 @@ class Gathered:
         return [{"t": burst.HEARD, "at": time.time(), "event": event, FROM: pod, UPTO: upto}]
 
 
-def _read(line: bytes) -> dict[str, Any] | None:
+def read_line(line: bytes) -> dict[str, Any] | None:
+    """An event; None where the line is torn, as a full disk leaves it."""
     try:
         event = json.loads(line)
     except ValueError:

@@ -6,6 +6,7 @@ It must never hold, nor read, what the kernel has packed: that is between the ke
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import shutil
@@ -174,7 +175,7 @@ class Folder:
         """The journal from byte ``since`` on, ``most`` bytes of it."""
         try:
             with open(self.path / burst.JOURNAL, "rb") as file:
-                file.seek(since)
+                file.seek(min(since, file.seek(0, os.SEEK_END)))
                 return file.read(most)
         except FileNotFoundError:
             return b""
@@ -189,8 +190,9 @@ class Folder:
     def note(self, *events: dict[str, Any]) -> None:
         """Add events to the journal, where no agent does; all or none of them, should this process be killed."""
         if events:
-            with open(self.path / burst.JOURNAL, "ab", buffering=0, opener=burst.private) as file:
-                file.write(b"".join(map(burst.line, events)))
+            with open(self.path / burst.JOURNAL, "a+b", buffering=0, opener=burst.private) as file:
+                torn = file.seek(0, os.SEEK_END) > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n"
+                file.write(b"\n" * torn + b"".join(map(burst.line, events)))
 
     def lines(self) -> Iterator[bytes]:
         """Of the journal."""

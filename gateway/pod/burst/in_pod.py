@@ -77,6 +77,8 @@ class Herald(threading.Thread):
             with open(self._folder / burst.JOURNAL, "rb") as file:
                 file.seek(at)
                 data = file.read(CHUNK)
+                if b"\n" not in data:
+                    data += file.readline()  # what is displayed may be long
         except FileNotFoundError:
             return b""
         return data[: data.rfind(b"\n") + 1]
