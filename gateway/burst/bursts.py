@@ -285,15 +285,18 @@ class Bursts:
 
     def over(self, record: Record, outcome: str, message: str) -> None:
         """It ends before any agent could say so."""
-        self.folder_of(record).note({"t": burst.END, "at": time.time(), "outcome": outcome, "message": message})
+        end = {"t": burst.END, "at": time.time(), "outcome": outcome, "message": message}
+        self._note_end(record, end)
         self._refresh(record)
+        if record.state in (WAITING, RUNNING):
+            self._has_ended(record, end)
 
     async def events(self, record: Record, since: int, most: int, wait: bool = False) -> bytes:
         """The journal from byte ``since`` on. ``wait``: not before there is some, or some seconds have passed."""
         folder, end = self.folder_of(record), time.monotonic() + (PATIENCE if wait else 0)
         while True:
             data = folder.events(since, most)
-            if data or time.monotonic() >= end or record.id not in self._records:
+            if data or record.state == ENDED or time.monotonic() >= end or record.id not in self._records:
                 return data
             await asyncio.sleep(LOOK)
 
@@ -378,14 +381,28 @@ class Bursts:
                 asked = record.id in self._cancelled  # so early that the agent knew no signal yet
                 message = "It was cancelled." if asked else "What ran the workers was killed. See agent.log."
                 end = {"t": burst.END, "at": time.time(), "outcome": burst.CANCELLED if asked else burst.LOST, "message": message}
-                folder.note(end)
+                self._note_end(record, end)
         if end is not None:
-            record.state, record.outcome, record.message = ENDED, str(end.get("outcome")), str(end.get("message", ""))
-            record.ended = float(end.get("at") or time.time())
-            folder.save(record)
-            self._sizing.end(record)
-            self._launcher.ended(record)
-            self._tell("ended", record)
+            self._has_ended(record, end)
+
+    def _note_end(self, record: Record, end: dict[str, Any]) -> None:
+        """Where no agent has."""
+        try:
+            self.folder_of(record).note(end)
+        except OSError as exc:
+            log.warning("the end of burst %s can't be written down: %s", record.name, exc)
+
+    def _has_ended(self, record: Record, end: dict[str, Any]) -> None:
+        """Its GPUs are free from now on, whatever became of its folder."""
+        record.state, record.outcome, record.message = ENDED, str(end.get("outcome")), str(end.get("message", ""))
+        record.ended = float(end.get("at") or time.time())
+        self._launcher.ended(record)
+        self._sizing.end(record)
+        self._tell("ended", record)
+        try:
+            self.folder_of(record).save(record)
+        except OSError as exc:
+            log.warning("that burst %s has ended can't be written down: %s", record.name, exc)
 
     def _become(self, record: Record, state: str) -> None:
         record.state = state

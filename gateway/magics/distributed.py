@@ -173,7 +173,7 @@ class Distributed:
             print(table(asked("list")["bursts"]))
         elif word in ("attach", "cancel", "result") and len(rest) == 1:
             getattr(self, f"_{word}")(asked("show", burst=rest[0])["burst"])
-        elif word == "logs" and (len(rest) == 1 or (len(rest) == 3 and rest[1] == "-r" and rest[2].isdigit())):
+        elif word == "logs" and (len(rest) == 1 or (len(rest) == 3 and rest[1] == "-r" and rest[2].isascii() and rest[2].isdigit())):
             self._logs(asked("show", burst=rest[0])["burst"], (int(rest[2]),) if len(rest) == 3 else None)
         elif word == "scale" and len(rest) == 2 and (rest[1] == "auto" or (rest[1].isascii() and rest[1].isdigit())):
             self._scale(asked("show", burst=rest[0])["burst"], None if rest[1] == "auto" else int(rest[1]))
@@ -202,6 +202,9 @@ class Distributed:
             _try("cancel", following.shown)
             following.hurry()
             following.follow(time.monotonic() + STOPPING_SECONDS)
+            raise
+        except Exception:  # what can't be shown, say: nobody would follow them any more
+            _try("cancel", following.shown)
             raise
 
     def _finish(self, ended: Ended, give_back: Optional[tuple[int, ...]]) -> list[str]:

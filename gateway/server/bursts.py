@@ -7,14 +7,13 @@ text is among the events. It must never unpickle anything, nor read a whole resu
 
 from __future__ import annotations
 
-import json
-
 from jupyter_server.utils import url_path_join
 from tornado.iostream import StreamClosedError
 
 from ..broker.link import KernelLink
 from ..burst import posted
 from ..burst.bursts import Bursts
+from ..burst.gathering import read_line
 from ..burst.record import RUNNING, WAITING, Record
 from ..protocol import burst
 from ..protocol.errors import BadRequest, BrokerUnavailable, ElasticError
@@ -105,11 +104,13 @@ class EventsHandler(BurstHandlerBase):
 
     @rest
     async def get(self, which: str) -> None:
-        since = self.whole("since")
-        data = await self.bursts.events(self.found(which), since, EVENTS_BYTES, wait=bool(self.whole("wait")))
-        whole, newline, _ = data.rpartition(b"\n")
-        events = [json.loads(line) for line in whole.split(b"\n")] if newline else []
-        self.answer({"events": events, "next": since + len(whole) + len(newline)})
+        bursts, record, since = self.bursts, self.found(which), self.whole("since")
+        data = await bursts.events(record, since, EVENTS_BYTES, wait=bool(self.whole("wait")))
+        while b"\n" not in data and (more := await bursts.events(record, since + len(data), EVENTS_BYTES)):
+            data += more  # an event is told whole, however long
+        whole = data[: data.rfind(b"\n") + 1]
+        events = filter(None, map(read_line, whole.split(b"\n")))
+        self.answer({"events": list(events), "next": since + len(whole)})
 
 
 class ResultHandler(BurstHandlerBase):
@@ -135,9 +136,8 @@ class ScaleHandler(BurstHandlerBase):
 
     @rest
     async def post(self, which: str) -> None:
-        bursts, body = self.bursts, self.get_json_body()
-        record = self.found(which)
-        if not isinstance(body, dict) or "workers" not in body:
+        bursts, record, body = self.bursts, self.found(which), self.body()
+        if "workers" not in body:
             raise BadRequest('The body must be {"workers": n}, or null for as many as there are GPUs for.')
         bursts.scale(record, body["workers"])
         self.answer(bursts.shown(record), 202)

@@ -178,6 +178,7 @@ def test_a_mistake_in_the_cell_is_found_before_a_worker_starts(gateway, browser)
         ("--procs 2 -e dask", "Each worker of -e dask is one server of its own"),
         ("--procs 2 --role simulator=1", "leave --procs out"),
         ("-w 10 --procs 10", "100 processes are too many"),
+        ("-w 2 --ranks ²", "--ranks needs numbers of ranks"),
         ("--in nowhere_to_be_found", "check the spelling"),
         ("-w 100", "Bursts.most_workers"),
     ],

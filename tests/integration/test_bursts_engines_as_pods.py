@@ -120,3 +120,14 @@ def test_what_the_third_of_four_ranks_fails_of_is_told_by_its_number() -> None:
         await here.until(lambda: not any(pod.runs for pod in here.cluster.pods_.values()))
 
     run(story)
+
+
+def test_a_display_of_megabytes_in_a_pod_comes_whole_and_holds_up_nothing() -> None:
+    async def story(here: Site, kernel: FakeSupervisor) -> None:
+        cell = "class Wide:\n    def _repr_html_(self): return 'x' * 3_000_000\ndisplay(Wide())\nprint('after')\nmade = 1"
+        which = await here.begin(kernel, cell, most=1)
+        assert (await brought(here, which))["made"] == 1
+        said = {event["t"]: event for event in here.events(which)}
+        assert said[burst.OUT]["text"] == "after\n" and len(said[burst.SHOW]["content"]["data"]["text/html"]) == 3_000_000
+
+    run(story)

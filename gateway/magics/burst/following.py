@@ -40,7 +40,7 @@ class Following:
     outlet: Outlet
     status: bool = True  # whether there is a line that tells how it goes
     _since: int = 0
-    _rest: str = ""  # of an event that has not come whole
+    _rest: list[str] = field(default_factory=list)  # pieces of an event that has not come whole
     _lines: deque[str] = field(default_factory=deque)  # events that have come and are not shown yet
     _doing: str = "starting"
     _running: str = ""
@@ -91,15 +91,19 @@ class Following:
     def _more(self, wait: bool) -> tuple[Optional[Ended], bool]:
         """The end, if it is among what comes next; whether anything came."""
         __tracebackhide__ = True
+        known = self.shown.get("state")
         came = bool(self._lines) or self._ask(wait)
         while self._lines:
-            event = json.loads(self._lines[0])
+            event = _event(self._lines[0])
             if event["t"] == burst.END:
                 self._lines.clear()
                 return self._ended(event), True
             self._note(event)
             self._lines.popleft()  # whoever is interrupted before that shows it again rather than never
         self.outlet.flush()
+        if not came and known == "ended":  # nobody could write that down: its folder is gone, or its disk is full
+            words = {"outcome": self.shown["outcome"], "message": self.shown["message"], "at": self.shown["ended"]}
+            return self._ended(words), False
         return None, came
 
     def _ask(self, wait: bool) -> bool:
@@ -111,12 +115,14 @@ class Following:
         torn = self._torn or left_out > 0
         if left_out:
             self.outlet.skip()
-            before = ""
+            before = []
         if torn:
             _, end, text = text.partition("\n")
             torn = not end
-        *lines, rest = (before + text).split("\n")
-        whole = deque(lines)
+        whole, rest = deque[str](), [*before, text]
+        if "\n" in text:
+            *lines, last = "".join(rest).split("\n")
+            whole, rest = deque(lines), [last]
         # no call in between: an interrupt comes before all of it, or after
         self.shown, self._since, self._rest, self._lines, self._torn = answer["burst"], answer["next"], rest, whole, torn
         self._left_out += left_out
@@ -161,3 +167,12 @@ class Following:
     def _say(self, text: str, now: bool = False) -> None:
         if self.status:
             self.outlet.status(f"{self.shown['name']} · {self.shown['engine']} · {text}", now)
+
+
+def _event(line: str) -> dict[str, Any]:
+    """Of a line that a full disk has torn nothing is known."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        event = None
+    return event if isinstance(event, dict) and "t" in event else {"t": ""}

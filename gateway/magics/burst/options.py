@@ -208,7 +208,7 @@ def _ranks(option: str, text: str, count: int) -> Optional[tuple[int, ...]]:
     if text == "all":
         return None
     words = text.split(",")
-    if not all(word.strip().isdigit() for word in words):
+    if not all(word.strip().isdecimal() and word.isascii() for word in words):
         raise Usage(f"{option} needs numbers of ranks, as in {option} 0,3, or {option} all; not {text!r}")
     ranks = tuple(sorted({int(word) for word in words}))
     if ranks[-1] >= count:
