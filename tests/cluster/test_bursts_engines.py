@@ -83,6 +83,14 @@ def test_mpi_ranks_in_pods_speak_with_one_another_without_any_ssh(pods: PodGatew
             240,
         )
         assert (failed.ename, failed.evalue) == ("LookupError", "one of two"), failed
+        several = browser.run(
+            "%%distributed -w 2 -e mpi --procs 2\nfrom mpi4py import MPI\nimport os, socket\n"
+            "places = MPI.COMM_WORLD.gather((RANK, LOCAL_RANK, os.environ['LOCAL_WORLD_SIZE'], socket.gethostname()))",
+            240,
+        )
+        assert several.status == "ok", (several, pods.log[-3000:])
+        assert browser.run("print([place[:3] for place in places])").out == "[(0, 0, '2'), (1, 1, '2'), (2, 0, '2'), (3, 1, '2')]\n"
+        assert browser.run("print(places[0][3] == places[1][3] != places[2][3] == places[3][3])").out == "True\n"
         until(lambda: pods.pods(names.ROLE_RANK) == [])
 
 

@@ -105,3 +105,16 @@ def test_training_goes_on_with_more_workers_and_with_fewer_and_no_batch_is_lost_
 
 def browser_text(browser: Any, cell: str) -> str:
     return "".join(m["content"].get("text", "") for m in browser.messages if m["parent"] == cell and m["type"] == "stream")
+
+
+def test_torchrun_in_each_of_two_pods_has_two_ranks_that_hold_together(with_torch: PodGateway) -> None:
+    with with_torch.kernel("default", KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        browser.run("x = 1", 240)
+        cell = browser.run(
+            "%%distributed -w 2 -e torch -g 0 --procs 2 --ranks all\nimport socket, torch, torch.distributed as dist\n"
+            "total = torch.tensor(RANK + 1)\ndist.all_reduce(total)\ntotal, host, local = int(total), socket.gethostname(), LOCAL_RANK",
+            400,
+        )
+        assert cell.status == "ok", (cell, with_torch.log[-3000:])
+        assert browser.run("print(total, local, len(set(host)))").out == "[10, 10, 10, 10] [0, 1, 0, 1] 2\n"
