@@ -28,6 +28,7 @@ from urllib.parse import quote
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ..backends.local import LocalMachine
+from ..burst.launchers import local as bursts
 from ..protocol.errors import ElasticError, LaunchError
 from ..settings import ElasticGateway, LocalBackend, SimulatedGpu
 from . import show
@@ -240,9 +241,16 @@ def secret_file(path: Path, text: str) -> Path:
 
 
 async def end_kernels(local: LocalBackend) -> None:
-    """What a gateway that was killed has left behind."""
-    for supervisor in await LocalMachine(ElasticGateway(), local, SimulatedGpu()).find():
+    """What a gateway that was killed has left behind, and cells with ``--detach``, which outlive gateway and kernel."""
+    machine = LocalMachine(ElasticGateway(), local, SimulatedGpu())
+    for supervisor in await machine.find():
         await supervisor.end(2)
+    folders = list(machine.places.bursts.iterdir())
+    for folder in folders:
+        bursts.cancel(folder)
+    end = time.monotonic() + ENDING
+    while any(map(bursts.alive, folders)) and time.monotonic() < end:
+        await asyncio.sleep(0.05)
 
 
 def wants_end(seconds: float) -> bool:

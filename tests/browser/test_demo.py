@@ -126,6 +126,18 @@ def test_the_example_notebook_shows_the_same_with_run_all(demo, visit):
     shows([sheet.text(number) for number in range(13)])
 
 
+def test_ctrl_c_ends_a_detached_cell_too(demo, visit):
+    sheet = visit(demo.addresses[0])
+    sheet.cell(0).locator(".cm-content").click()
+    sheet.page.keyboard.press("Control+a")
+    sheet.page.keyboard.insert_text("%%distributed -e none -w 1 --detach\nimport os, time\nprint('process', os.getpid())\ntime.sleep(600)")
+    sheet.page.keyboard.press("Shift+Enter")
+    worker = int(sheet.until(0, "process ").rpartition("process ")[2].split()[0])
+    assert alive(worker)
+    assert demo.end(signal.SIGINT) == 0
+    assert not alive(worker) and not demo.folder.exists()
+
+
 def test_a_demo_that_is_killed_leaves_nothing_behind(demo):
     demo.end(signal.SIGKILL)
     end = time.monotonic() + SECONDS
