@@ -229,7 +229,7 @@ class Bursts:
             count=record.least_gpus,
             display=record.name,
             granted=lambda gpus: self._granted(record, gpus),
-            denied=lambda why: self.over(record, burst.ERROR, f"{why} Or ask for fewer: -g 0 gives workers none."),
+            denied=lambda why: self.over(record, burst.ERROR, f"{why} For workers that is a smaller -w or -g; -g 0 gives them none."),
             waits=lambda place: self._waits(record, place),
         )
 

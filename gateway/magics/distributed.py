@@ -21,6 +21,7 @@ from .burst.following import Ended, Following
 from .burst.home import Home
 from .burst.options import Options, Usage, read
 from .burst.outlet import Outlet
+from .burst.raised import misspelt
 from .burst.request import request
 
 GPU_WORDS = re.compile(r"\b(cuda|device|nccl)\b", re.IGNORECASE)  # a cell that has one may use a GPU
@@ -99,7 +100,10 @@ class Distributed:
         """
         __tracebackhide__ = True
         options = self._options(line)
-        capsule = self._home.pack(f"%%distributed {line}".rstrip(), cell, options)
+        try:
+            capsule = self._home.pack(f"%%distributed {line}".rstrip(), cell, options)
+        except SyntaxError as exc:
+            raise misspelt(exc) from None
         if capsule is None:
             return  # a cell with nothing in it
         for warning in [*capsule.warnings, *_never_commits(options, cell)]:

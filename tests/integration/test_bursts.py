@@ -160,7 +160,10 @@ def test_a_rank_that_just_exits_is_told_with_its_code(browser):
 def test_a_mistake_in_the_cell_is_found_before_a_worker_starts(gateway, browser):
     before = len(gateway.call("GET", "/api/bursts").json()["bursts"])
     for body in ("ok = 1\nx = (", "return 5", "if 1:\nx = 2"):
-        assert browser.run(distributed(body)).ename in ("SyntaxError", "IndentationError"), body
+        running = browser.begin(distributed(body))
+        assert browser.finish(running).ename in ("SyntaxError", "IndentationError"), body
+        assert traceback(browser, running).lstrip().startswith("Cell In[")
+        assert ".py" not in traceback(browser, running)
     assert len(gateway.call("GET", "/api/bursts").json()["bursts"]) == before
 
 

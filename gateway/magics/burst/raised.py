@@ -24,6 +24,17 @@ def shown_alone(error: BaseException) -> BaseException:
     return error
 
 
+def misspelt(error: SyntaxError) -> BaseException:
+    """What is raised for a cell that is no Python. IPython would show all of our frames that have led to a ``SyntaxError``."""
+
+    def render(_: BaseException) -> list[str]:
+        from IPython import get_ipython
+
+        return get_ipython().SyntaxTB.structured_traceback(type(error), error, [])  # type: ignore[no-any-return]
+
+    return type(type(error).__name__, (Exception,), {"_render_traceback_": render})(str(error))  # type: ignore[no-any-return]
+
+
 def _render() -> list[str]:
     """For IPython, which asks while it handles the exception. A function without a memory, as it is pickled with the exception."""
     from IPython import get_ipython

@@ -64,6 +64,7 @@ def pack(source: str, namespace: dict[str, Any], options: Optional[Options] = No
         raise CaptureError(old)
     shell = ipython.shell()
     code = _source(source, options, shell)
+    ipython.show_as_cell(code, options.number, shell)
     tree = code.parse()
     unknown = ipython.unknown_magics(tree, shell)
     if unknown:
@@ -73,9 +74,7 @@ def pack(source: str, namespace: dict[str, Any], options: Optional[Options] = No
         )
     names = analyse.names(tree, code.flags)
     names.reads.update(dict.fromkeys(ipython.names_in_magics(tree)))
-    packing = _Packing(namespace, options, names)
-    ipython.show_as_cell(code, options.number, shell)
-    return packing.capsule(code)
+    return _Packing(namespace, options, names).capsule(code)
 
 
 def _source(text: str, options: Options, shell: Any) -> Source:

@@ -265,7 +265,7 @@ class Group:
 
 def _obituary(process: Process, log: Path, code: int) -> str:
     if code < 0:
-        hint = ": is the machine out of memory?" if code == -signal.SIGKILL else ""
+        hint = " (is the machine out of memory?)" if code == -signal.SIGKILL else ""
         said = f"The process of {process.name} was killed by {signal.Signals(-code).name}{hint}"
     else:
         said = f"The process of {process.name} ended with exit code {code} before its cell was through"
