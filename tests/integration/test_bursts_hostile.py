@@ -72,6 +72,14 @@ def test_what_threads_display_at_the_same_time_comes_whole(browser):
     assert shown == [word * 500_000 for word in "abcd" for _ in range(5)]
 
 
+def test_what_is_printed_and_displayed_comes_in_that_order(browser):
+    running = browser.begin(alone("for at in range(200):\n    display(at)\n    print(at)"))
+    assert browser.finish(running).status == "ok"
+    told = [message["content"] for message in browser.messages if message["parent"] == running]
+    shown = "".join(content.get("text", "") or f"{content.get('data', {}).get('text/plain', '')} " for content in told)
+    assert "".join(f"{at} {at}\n" for at in range(200)) in shown
+
+
 def test_a_program_reads_a_long_event_whole_and_from_any_place_what_comes_after(gateway, browser):
     browser.run(alone("class Wide:\n    def _repr_html_(self): return 'x' * 3_000_000\ndisplay(Wide())", "--name wide"))
 

@@ -35,6 +35,7 @@ class Rank:
     through: bool = False  # its cell is: it has said so, or how it failed
     left: bool = False  # it is through, and another group goes on
     gone: bool = False
+    taken: Optional[int] = None  # where it hears that what it displays was taken
     pipes: dict[int, tuple[str, Any]] = field(default_factory=dict)  # descriptor: name of the stream, decoder
 
     @property
@@ -57,6 +58,7 @@ class Meeting:
         self._selector, self._journal, self._heard = selector, journal, heard
         self.ranks: dict[int, Rank] = {}
         self._open: set[Each] = set()  # what the selector has of us
+        self._hellos: list[Rank] = []  # of all that wait for a word on what they display
         self._listener = socket.socket(socket.AF_UNIX)
         self._path = path
         self._listener.bind(str(path))
@@ -99,6 +101,8 @@ class Meeting:
         """After the end of all ranks. What still holds one of their pipes is heard no more."""
         for each in list(self._open):
             self._close(each)
+        for rank in self._hellos:
+            os.close(rank.taken)  # type: ignore[arg-type]
         self._path.unlink(missing_ok=True)  # the cell may have removed it
 
     # inside
@@ -121,9 +125,9 @@ class Meeting:
         os.close(each) if isinstance(each, int) else each.close()
 
     def _greet(self, caller: socket.socket) -> None:
-        """A hello and two pipes."""
+        """A hello and three pipes: two for what it prints."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(caller, CHUNK, 2)
+            data, descriptors, _, _ = socket.recv_fds(caller, CHUNK, 3)
             first, _, rest = data.partition(b"\n")
             hello = json.loads(first)
             rank = Rank(int(hello["rank"]), int(hello["pid"]), str(hello.get("as") or ""), caller)
@@ -134,6 +138,10 @@ class Meeting:
             os.set_blocking(descriptor, False)
             rank.pipes[descriptor] = name, codecs.getincrementaldecoder("utf-8")("replace")
             self._listen_to(descriptor, lambda d=descriptor: self._print(rank, d))  # type: ignore[misc]
+        if len(descriptors) > 2:
+            rank.taken = descriptors[2]
+            os.set_blocking(rank.taken, False)
+            self._hellos.append(rank)
         self.ranks[rank.number] = rank
         buffer = bytearray()
         self._selector.modify(caller, selectors.EVENT_READ, lambda: self._read(rank, caller, buffer))
@@ -169,6 +177,14 @@ class Meeting:
             if kind in (burst.DONE, burst.FAILED, burst.LEFT):
                 rank.through, rank.left = True, kind == burst.LEFT
             self._heard(rank, event)
+            if kind == burst.SHOW and rank.taken is not None:
+                self._say_taken(rank.taken)
+
+    def _say_taken(self, descriptor: int) -> None:
+        try:
+            os.write(descriptor, b"\0")
+        except OSError:
+            pass  # it has just ended
 
     def _print_all(self, rank: Rank) -> None:
         """What it has printed until now; a pipe holds no more than a few chunks."""

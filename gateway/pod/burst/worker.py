@@ -40,7 +40,9 @@ class Line:
         os.register_at_fork(after_in_child=self._forked)
         pipes = [os.pipe(), os.pipe()]
         hello = json.dumps({"t": burst.HELLO, "rank": rank, "pid": os.getpid(), "as": label}).encode() + b"\n"
-        socket.send_fds(self._socket, [hello], [reader for reader, _ in pipes])
+        self._taken, writer = os.pipe()
+        socket.send_fds(self._socket, [hello], [*(reader for reader, _ in pipes), writer])
+        os.close(writer)
         for (reader, writer), descriptor in zip(pipes, (1, 2)):
             os.dup2(writer, descriptor)
             os.close(reader)
@@ -53,6 +55,8 @@ class Line:
         data = json.dumps({"t": kind, **fields}).encode() + b"\n"
         with self._whole:
             self._socket.sendall(data)
+            if kind == burst.SHOW:
+                os.read(self._taken, 1)  # or what is printed next could be heard before it
 
     def _forked(self) -> None:
         self._whole = threading.RLock()  # whoever had it isn't here
