@@ -166,7 +166,8 @@ class Following:
 
     def _say(self, text: str, now: bool = False) -> None:
         if self.status:
-            self.outlet.status(f"{self.shown['name']} · {self.shown['engine']} · {text}", now)
+            engine = self.shown["engine"]
+            self.outlet.status(" · ".join([self.shown["name"], *([] if engine == "none" else [engine]), text]), now)
 
 
 def _event(line: str) -> dict[str, Any]:

@@ -76,4 +76,4 @@ def test_the_line_at_the_end_says_on_which_rank_a_cell_has_failed(journal):
         journal.text, journal.steps = "", [json.dumps({**failed, **more}) + "\n", end]
         seen = Seen()
         assert Following(BURST, seen).follow() is not None
-        assert seen.said[-1] == f"flood · none · failed on {where} after 9.0 s"
+        assert seen.said[-1] == f"flood · failed on {where} after 9.0 s"

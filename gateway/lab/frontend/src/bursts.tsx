@@ -14,7 +14,7 @@ export function BurstRow({ burst, gateway }: { burst: Burst; gateway: Gateway })
   const [open, setOpen] = React.useState(false);
   const log = useLog(burst, gateway, open);
   const running = burst.state !== 'ended';
-  const kind = running ? (burst.state === 'running' ? 'running' : 'waiting') : burst.outcome === 'ok' ? 'done' : 'alarm';
+  const kind = running ? (burst.state === 'running' ? 'running' : 'waiting') : ['ok', 'cancelled'].includes(burst.outcome) ? 'done' : 'alarm';
   return (
     <li className="jp-ElasticBurst">
       <details open={open} onToggle={event => setOpen(event.currentTarget.open)}>
@@ -24,7 +24,7 @@ export function BurstRow({ burst, gateway }: { burst: Burst; gateway: Gateway })
             <span className="jp-ElasticRow-name">
               {burst.name}
               <span className="jp-ElasticRow-aside">
-                {burst.workers} × {burst.engine}
+                {size(burst)}
                 {burst.gpus ? ` · ${burst.workers * burst.gpus} GPUs` : ''}
               </span>
             </span>
@@ -42,6 +42,11 @@ export function BurstRow({ burst, gateway }: { burst: Burst; gateway: Gateway })
       )}
     </li>
   );
+}
+
+/** Plain processes are an engine that is called none. */
+function size(burst: Burst): string {
+  return burst.engine === 'none' ? `${burst.workers} worker${burst.workers === 1 ? '' : 's'}` : `${burst.workers} × ${burst.engine}`;
 }
 
 const ENDS: Record<string, string> = { ok: 'finished', error: 'failed' };
