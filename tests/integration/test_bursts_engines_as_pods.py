@@ -62,6 +62,22 @@ def test_a_simulator_in_a_pod_of_its_own_serves_the_worker_and_ends_with_it() ->
     run(story)
 
 
+@pytest.mark.parametrize(
+    "why", ["Its Job was deleted in the cluster.", "Its Job has failed: Job was active longer than specified deadline."]
+)
+def test_a_job_that_makes_no_pods_any_more_ends_a_cell_that_still_waits_for_them(why: str) -> None:
+    async def story(here: Site, kernel: FakeSupervisor) -> None:
+        here.cluster.held.add(0)
+        which = await here.begin(kernel, "print(RANK)", most=1)
+        await here.until(lambda: "0/1 pods run" in str(here.events(which)))
+        assert here.record(which).state == "running", "there may yet be room"
+        here.cluster.deleted = why
+        await here.until(lambda: here.bursts.shown(here.record(which))["state"] == "ended")
+        assert (here.record(which).outcome, here.record(which).message) == (burst.LOST, why)
+
+    run(story)
+
+
 def test_what_a_simulator_fails_of_is_told_by_its_name() -> None:
     async def story(here: Site, kernel: FakeSupervisor) -> None:
         cell = "import time\nif ROLE == 'simulator':\n    raise LookupError('no such world')\ntime.sleep(600)"

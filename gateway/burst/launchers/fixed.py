@@ -21,7 +21,7 @@ from ..plan import checked_request, make_rank_plan
 from ..record import ENDED, RUNNING, Record
 from ..verdict import verdict
 from .asking import answered
-from .kinds import kind_of
+from .kinds import JOBS, kind_of
 from .queueing import taken_back
 from .standing import Standing
 
@@ -100,9 +100,12 @@ class Fixed:
         gathered, lasts = self._gathered_of(record), self._standing.lasts
         count, begun = engines.shape(record).pods, self.begun(record)
         few = lasts(record, "few pods", pods.count < count, PODS_SECONDS)
-        if few and not pods.count and begun:
-            await self._taken(record, "Its pods were deleted in the cluster.")
-            return
+        if few and not pods.count:
+            jobs = kind_of(record) == JOBS  # of others it isn't known
+            gone = "Its pods were deleted in the cluster." if begun else await self._jobs.workers.ended(record.id) if jobs else ""
+            if gone:
+                await self._taken(record, gone)
+                return
         if record.queue and not pods.count:
             self._standing.waits(record, f"waits in the queue {record.queue}. {await self._jobs.queued(record.job)}".strip())
             return
