@@ -186,6 +186,9 @@ class PodProcesses:
     async def refusal(self, burst_id: str) -> str:
         return ""
 
+    async def hindrance(self, burst_id: str) -> str:
+        return ""
+
     async def rest(self) -> None:
         pass
 

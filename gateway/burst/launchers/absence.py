@@ -51,6 +51,8 @@ class Absence:
                 self._standing.waits(record, f"waits in the queue {record.queue}. {await self._jobs.queued(record.job)}".strip())
                 return True
             why = await self._jobs.refusal(record.id) or why
+        if running < record.least and self._standing.lasts(record, "no reason", not why, ABSENT_SECONDS):
+            why = await self._jobs.hindrance(record.id)
         if running < record.least and not (record.queue and not there):
             self._standing.waits(record, f"{running}/{record.least} pods run. {why}".strip())
         return False

@@ -119,6 +119,8 @@ class Fixed:
         if len(pods.addresses) < count and not begun:
             refused = await self._jobs.refusal(record.id, kind_of(record)) if few else ""
             why = refused or next((each.message for each in pods.trouble.values()), "")
+            if lasts(record, "no reason", not why, PODS_SECONDS):
+                why = await self._jobs.hindrance(record.id)
             self._standing.waits(record, f"{len(pods.addresses)}/{count} pods run. {why}".strip())
 
     def _decide(self, record: Record) -> None:

@@ -68,6 +68,18 @@ def test_pods_are_read_as_what_they_are(tmp_path: Path) -> None:
     with_jobs(tmp_path, test, pods)
 
 
+def test_why_a_pod_with_a_node_does_not_begin_is_told_in_the_clusters_newest_words(tmp_path: Path) -> None:
+    async def test(server: ApiServer, jobs: Jobs) -> None:
+        assert await jobs.hindrance(ID) == ""
+        for moment, said in (("2026-11-30T00:00:01Z", "it is slow"), ("2026-11-30T00:00:02Z", 'configmap "conf" not found')):
+            event = {"metadata": {"name": f"e-{moment[-3]}"}, "lastTimestamp": moment, "message": said, "type": "Warning"}
+            await server.put(event, "events", "ns")
+        assert await jobs.hindrance(ID) == 'configmap "conf" not found'
+        assert await jobs.hindrance("f" * 16) == ""
+
+    with_jobs(tmp_path, test, [pod("runs", creationTimestamp="1"), pod("stuck", state="waiting", phase="Pending", creationTimestamp="2")])
+
+
 def test_that_no_pod_will_come_any_more_is_told_with_the_reason(tmp_path: Path) -> None:
     async def test(server: ApiServer, jobs: Jobs) -> None:
         assert await jobs.workers.ended(ID) == "Its Job was deleted in the cluster."

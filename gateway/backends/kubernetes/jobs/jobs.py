@@ -181,8 +181,22 @@ class Jobs:
         """Why the cluster makes no pods for that burst, in its own words; "" where it says nothing. Raises ``ApiError``."""
         name = names.burst_job(burst_id)
         job = adapters.shape(shape).makes_pods.format(name=name, role=ROLE) or name
+        return await self._warned(*dict.fromkeys((name, job)))
+
+    async def hindrance(self, burst_id: str) -> str:
+        """Why a pod of it that has a node doesn't begin to run, in the cluster's own words, as of a volume that can't be mounted; "" where
+        it says nothing. Raises ``ApiError``."""
+        for pod in self._newest(burst_id).values():
+            if pod["spec"].get("nodeName") and not reasons.running(pod) and not reasons.over(pod):
+                warned = await self._warned(pod["metadata"]["name"])
+                if warned:
+                    return warned
+        return ""
+
+    async def _warned(self, *called: str) -> str:
+        """The newest warning about objects of these names."""
         found: list[Object] = []
-        for each in dict.fromkeys((name, job)):
+        for each in called:
             events, _ = await self._cluster.api.list(EVENTS, self._cluster.namespace, fields=f"involvedObject.name={each},type=Warning")
             found += events
         newest = max(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), default=None)
