@@ -203,6 +203,6 @@ def _beside(packages: set[str]) -> list[str]:
     found = []
     for name in sorted(packages - versions.STANDARD):
         file = getattr(sys.modules.get(name), "__file__", None)
-        if file and not versions.is_installed(file):
+        if file and not versions.is_installed(file) and not file.startswith(str(serializer.VENDOR)):  # that comes with our own code
             found.append(f"{name} is a file of yours ({file}): the ranks import it only if they see that folder too.")
     return found

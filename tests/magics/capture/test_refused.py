@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from gateway.magics import capture
+from gateway.protocol.transfer import serializer
 
 CANNOT = {
     "a lock": ("import threading; x = threading.Lock()", "x (_thread.lock)", "inside the cell"),
@@ -86,6 +87,14 @@ def test_a_module_of_the_users_own_folder_is_told(notebook, tmp_path, monkeypatc
     assert "mine_alone is a file of yours" in capsule.warnings[0]
     notebook.there("n = mine_alone.f()")  # on one machine the rank sees that folder
     assert notebook["n"] == 4
+
+
+def test_the_cloudpickle_that_comes_with_our_own_code_is_no_file_of_the_users(notebook, tmp_path, monkeypatch):
+    monkeypatch.setattr(serializer, "VENDOR", tmp_path)
+    (tmp_path / "brought_along.py").write_text("class A: pass")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    notebook.here("import brought_along\nx = brought_along.A()")
+    assert notebook.pack("x").warnings == []
 
 
 def test_the_listing_says_what_would_go(notebook):
