@@ -1,4 +1,5 @@
-"""How much host memory parked GPU state may take: what the kernel's memory limits and the machine have left.
+"""How much host memory parked GPU state may take: what the kernel's memory limits and the machine have left. And whether a limit has
+killed something.
 
 The copy of a parked state is the kernel process's own memory, so it counts against every limit above that process. A kernel that
 went over one would be killed in the middle of parking: where nothing is known, this must never guess high.
@@ -20,8 +21,28 @@ def host_headroom(pid: int = 0, root: Path = Path("/")) -> int:
     return max(0, min(left)) if left else 0
 
 
+def killed_for_memory(pid: int = 0, root: Path = Path("/")) -> dict[Path, int]:
+    """How often something in each of ``pid``'s groups has been killed, because it wanted more memory than that may have."""
+    found = {}
+    for group in _groups(root, str(pid or "self")):
+        count = _number(_field(group / "memory.events", "oom_kill") or _field(group / "memory.oom_control", "oom_kill"))
+        if count is not None:
+            found[group] = count
+    return found
+
+
+def limit(group: Path) -> Optional[int]:
+    """Bytes that processes of a group may have; None: no limit of its own."""
+    return _number(_first(group / "memory.max") or _first(group / "memory.limit_in_bytes"))
+
+
 def _limits(root: Path, pid: str) -> Iterator[Optional[int]]:
-    """What each limit leaves, from the process's own group up to the top; in a container the top is its own."""
+    """What each limit leaves."""
+    return map(_left, _groups(root, pid))
+
+
+def _groups(root: Path, pid: str) -> Iterator[Path]:
+    """From the process's own group up to the top; in a container the top is its own."""
     for line in _lines(root / "proc" / pid / "cgroup"):
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -30,7 +51,7 @@ def _limits(root: Path, pid: str) -> Iterator[Optional[int]]:
         base = root / "sys/fs/cgroup" / ("memory" if controllers else "")
         parts = [part for part in path.split("/") if part not in ("", "..")]
         for depth in range(len(parts), -1, -1):
-            yield _left(base.joinpath(*parts[:depth]))
+            yield base.joinpath(*parts[:depth])
 
 
 def _left(group: Path) -> Optional[int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.pod.headroom import host_headroom
+from gateway.pod.headroom import host_headroom, killed_for_memory, limit
 from gateway.pod.processes import alive, family, has_cuda
 
 from .cuda_rig import Rig, needs_double
@@ -117,6 +117,15 @@ def test_headroom_in_a_container_is_that_of_its_own_group(tmp_path: Path) -> Non
 def test_headroom_knows_the_older_kind_of_groups(tmp_path: Path) -> None:
     files = {"memory__x__memory_limit_in_bytes": str(4 << 30), "memory__x__memory_usage_in_bytes": str(1 << 30)}
     assert host_headroom(root=machine(tmp_path, "9:cpu:/\n4:memory:/x\n0::/\n", **files)) == 3 << 30
+
+
+def test_what_a_memory_limit_has_killed_is_counted_by_group_of_either_kind(tmp_path: Path) -> None:
+    new = machine(tmp_path / "new", "0::/a\n", a__memory_events="oom 3\noom_kill 2\n", a__memory_max=str(1 << 30))
+    [(group, count)] = killed_for_memory(root=new).items()
+    assert (group.name, count, limit(group)) == ("a", 2, 1 << 30)
+    old = machine(tmp_path / "old", "4:memory:/kubepods/x\n", memory__memory_oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    [(group, count)] = killed_for_memory(root=old).items()
+    assert (group.name, count, limit(group)) == ("memory", 1, None)
 
 
 def test_headroom_is_nothing_where_nothing_is_known(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol import burst
 from ..record import Record
-from .standing import Standing
+from .standing import UNTOLD_SECONDS, Standing
 
 if TYPE_CHECKING:
     from ...backends.kubernetes.jobs.workers import Member
@@ -51,7 +51,7 @@ class Absence:
                 self._standing.waits(record, f"waits in the queue {record.queue}. {await self._jobs.queued(record.job)}".strip())
                 return True
             why = await self._jobs.refusal(record.id) or why
-        if running < record.least and self._standing.lasts(record, "no reason", not why, ABSENT_SECONDS):
+        if running < record.least and self._standing.lasts(record, "no reason", not why, UNTOLD_SECONDS):
             why = await self._jobs.hindrance(record.id)
         if running < record.least and not (record.queue and not there):
             self._standing.waits(record, f"{running}/{record.least} pods run. {why}".strip())

@@ -23,7 +23,7 @@ from ..verdict import verdict
 from .asking import answered
 from .kinds import JOBS, kind_of
 from .queueing import taken_back
-from .standing import Standing
+from .standing import UNTOLD_SECONDS, Standing
 
 if TYPE_CHECKING:
     from ..bursts import Bursts
@@ -119,7 +119,7 @@ class Fixed:
         if len(pods.addresses) < count and not begun:
             refused = await self._jobs.refusal(record.id, kind_of(record)) if few else ""
             why = refused or next((each.message for each in pods.trouble.values()), "")
-            if lasts(record, "no reason", not why, PODS_SECONDS):
+            if lasts(record, "no reason", not why, UNTOLD_SECONDS):
                 why = await self._jobs.hindrance(record.id)
             self._standing.waits(record, f"{len(pods.addresses)}/{count} pods run. {why}".strip())
 

@@ -14,6 +14,8 @@ from ..record import RUNNING, Record
 if TYPE_CHECKING:
     from ..bursts import Bursts
 
+UNTOLD_SECONDS = 10.0  # for which pods may not run without a reason; what the cluster warns of sooner often passes
+
 
 class Standing:
     def __init__(self, bursts: Bursts) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import selectors
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Optional
 
@@ -17,6 +17,7 @@ from ...protocol import burst
 from ...protocol.burst import Plan, Process, Size
 from .. import leftovers
 from ..child import Child, last_words
+from ..headroom import killed_for_memory, limit
 from .journal import Journal
 from .leaving import Answer, Leaving
 from .meeting import Meeting, Rank
@@ -50,6 +51,7 @@ class Group:
         self.meeting = Meeting(self._socket, selector, journal, self._word)
         self._leaving = Leaving(self.world)
         self._elsewhere = elsewhere
+        self._killed = killed_for_memory()
         self._asked, self._at = 0, dict[int, int]()  # the newest question of elsewhere, and commits of those that wait for its answer
         self._children: list[tuple[Process, Path, Child]] = []
         self._go: Optional[dict[str, Any]] = None
@@ -197,7 +199,7 @@ class Group:
         for process, log, child in self._children:
             code = child.poll()
             if code is not None and not (process.ranks and self._is_through(process, child)):
-                return _obituary(process, log, code)
+                return _obituary(process, log, code, self._killed)
         silent = next((rank for rank in self.meeting.ranks.values() if rank.gone and not rank.through), None)
         if silent is not None:
             return f"{silent.named} (process {silent.pid}) ended before its cell was through: it was killed, or the cell has exited."
@@ -263,12 +265,24 @@ class Group:
             self.meeting.say(rank, kind, **fields)
 
 
-def _obituary(process: Process, log: Path, code: int) -> str:
+def _obituary(process: Process, log: Path, code: int, killed: Mapping[Path, int]) -> str:
+    """``killed``: what memory limits had killed before."""
     if code < 0:
-        hint = " (is the machine out of memory?)" if code == -signal.SIGKILL else ""
+        hint = _killer(killed) if code == -signal.SIGKILL else ""
         said = f"The process of {process.name} was killed by {signal.Signals(-code).name}{hint}"
     else:
         said = f"The process of {process.name} ended with exit code {code} before its cell was through"
     words = last_words(log)
     said += "" if said.endswith("?") else "."
     return f"{said} Its last words:\n{words}" if words else said
+
+
+def _killer(before: Mapping[Path, int]) -> str:
+    for group, count in killed_for_memory().items():
+        most = limit(group)
+        if count > before.get(group, 0) and most is not None:
+            return (
+                f": with all beside it, it needed more memory than there may be here ({most / (1 << 30):.2g} GiB). Use less, or more memory "
+                "for each worker"
+            )
+    return " (is the machine out of memory?)"
