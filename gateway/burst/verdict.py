@@ -7,7 +7,7 @@ that somebody else is gone comes behind all that says more.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ..protocol import burst
@@ -16,9 +16,11 @@ from .gathering import Gathered
 _PEER_GONE = re.compile(r"Connection (closed|reset|refused)|Dist(Network|Backend|Store)Error|BrokenPipe|ConnectionError", re.IGNORECASE)
 
 
-def verdict(of: Gathered, leads: Collection[int] = (), called: str = "rank") -> tuple[str, str, dict[str, Any] | None]:
+def verdict(
+    of: Gathered, leads: Collection[int] = (), called: Callable[[int], str] = "rank {}".format
+) -> tuple[str, str, dict[str, Any] | None]:
     """``(outcome, message, the event of the rank whose cell failed first)``. ``leads``: pods whose end is that of all: once they have ended
-    well, what others fail of is no more than that. ``called``: what a pod is, for people."""
+    well, what others fail of is no more than that. ``called``: what a pod is called, for people."""
     if leads and all(of.ended.get(pod, {}).get("outcome") == burst.OK for pod in leads):
         return burst.OK, "", None
     if of.failed:
@@ -30,7 +32,7 @@ def verdict(of: Gathered, leads: Collection[int] = (), called: str = "rank") -> 
     # one that was told to end says less than one that has ended
     pod, end = min(bad.items(), key=lambda item: (item[1]["outcome"] == burst.CANCELLED, float(item[1].get("at") or 0), item[0]))
     outcome = burst.LOST if end["outcome"] == burst.CANCELLED else end["outcome"]
-    return outcome, str(end.get("message", "")) if outcome != burst.LOST else f"{called.capitalize()} {pod}: {end.get('message', '')}", None
+    return outcome, str(end.get("message", "")) if outcome != burst.LOST else f"{called(pod).capitalize()}: {end.get('message', '')}", None
 
 
 def follows(failed: dict[str, Any]) -> bool:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gateway.burst.engines import keys
-from gateway.burst.engines.pods import files, jobs, processes, shape
+from gateway.burst.engines.pods import called, files, jobs, processes, shape
 from gateway.burst.layout import wanted_roles
 from gateway.burst.record import Record
 from gateway.protocol.errors import BadRequest
@@ -19,6 +19,13 @@ ADDRESSES = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"]
 
 def record(engine: str, workers: int = 2, roles: object = None, gpus: int = 0) -> Record:
     return Record("0" * 16, "burst-1", "k", "ada", engine, workers, gpus, roles=wanted_roles(roles, engine, 64))
+
+
+def test_a_pod_is_called_by_its_number_in_its_role():
+    beside = record("none", 2, [{"name": "simulator", "count": 2}])
+    assert [called(beside, pod) for pod in range(4)] == ["rank 0", "rank 1", "simulator 0", "simulator 1"]
+    assert [called(record("tf-ps", 2), pod) for pod in range(4)] == ["rank 0", "worker 0", "worker 1", "ps 0"]
+    assert [called(record("dask"), pod) for pod in (0, 1, -1)] == ["rank 0", "rank 1", "rank -1"]
 
 
 def test_plain_ranks_are_a_pod_each_and_all_of_them_are_waited_for():

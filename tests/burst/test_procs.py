@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_a_rank_that_fails_is_named_by_its_number_and_what_a_pod_says_by_its_wor
     gathered = Gathered(Folder(tmp_path), 2, 4)
     end = said(burst.END, outcome=burst.CANCELLED, message="The cluster has ended its pod.")
     gathered.take(0, 0, end)
-    assert verdict(gathered, (), record("none").pod_called)[1] == "Worker 0: The cluster has ended its pod."
+    assert verdict(gathered, (), partial(pods.called, record("none")))[1] == "Worker 0: The cluster has ended its pod."
     gathered.take(1, 0, said(burst.FAILED, rank=3, name="ValueError: x"))
     assert (gathered.failing, verdict(gathered)[1]) == ({1}, "Rank 3 failed: ValueError: x")
 

@@ -84,6 +84,15 @@ def shape(record: Record) -> Shape:
     return Shape(len(found), frozenset(each.number for each in found if each.role.leads), cells)
 
 
+def called(record: Record, pod: int) -> str:
+    """What one of its pods is called, for people."""
+    if record.engine in ONE_CELL or not 0 <= pod < shape(record).pods:
+        return f"{record.pod_called} {pod}"
+    found = members(layout(record))
+    same = found[pod].role is found[0].role
+    return f"{record.pod_called} {pod}" if same else f"{found[pod].role.name} {found[pod].rank}"
+
+
 def jobs(record: Record) -> tuple[Role, list[tuple[Role, int]]]:
     """The pods that are alike and come first, then those of each other role with the number of its first. Raises ``BadRequest``."""
     shape(record)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...backends.base import Backend
@@ -78,7 +79,7 @@ class Fixed:
             return {}
         if self._given.setdefault(record.id, {}).setdefault(rank, address) != address:
             why = "and a cell isn't begun a second time unasked. Run it again."
-            self._standing.over(record, burst.LOST, f"The cluster has taken {record.pod_called} {rank}'s pod away, {why}")
+            self._standing.over(record, burst.LOST, f"The cluster has taken {engines.called(record, rank)}'s pod away, {why}")
             return {}
         request = checked_request(self._bursts.folder_of(record).request())
         places = [addresses[each] for each in range(count)]
@@ -96,7 +97,7 @@ class Fixed:
 
     async def look(self, record: Record) -> None:
         """What the cluster says of its pods."""
-        pods = self._jobs.pods(record.id, record.pod_called)
+        pods = self._jobs.pods(record.id, partial(engines.called, record))
         gathered, lasts = self._gathered_of(record), self._standing.lasts
         count, begun = engines.shape(record).pods, self.begun(record)
         few = lasts(record, "few pods", pods.count < count, PODS_SECONDS)
@@ -138,9 +139,9 @@ class Fixed:
         if record.id in self._standing.cancelled:
             self._standing.over(record, burst.CANCELLED, "It was cancelled.")
             return
-        outcome, message, failure = verdict(self._gathered_of(record), engines.shape(record).leads, record.pod_called)
+        outcome, message, failure = verdict(self._gathered_of(record), engines.shape(record).leads, partial(engines.called, record))
         if outcome == burst.LOST:  # its agent knows only that it was told to end
-            troubles = self._jobs.pods(record.id, record.pod_called).trouble.values()
+            troubles = self._jobs.pods(record.id, partial(engines.called, record)).trouble.values()
             message = next((each.message for each in troubles if each.final), message)
             if record.queue:
                 self._soon(self._taken(record, message))

@@ -282,7 +282,7 @@ def _killer(before: Mapping[Path, int]) -> str:
         most = limit(group)
         if count > before.get(group, 0) and most is not None:
             return (
-                f": with all beside it, it needed more memory than there may be here ({most / (1 << 30):.2g} GiB). Use less, or more memory "
-                "for each worker"
+                f": with all beside it, it needed more memory than there may be here ({most / (1 << 30):.2g} GiB). Use less, or have"
+                " more for each worker, in a pod by a profile with more memory"
             )
     return " (is the machine out of memory?)"

@@ -236,12 +236,12 @@ class Jobs:
         """Of the pods that run, by rank."""
         return _addresses(self._newest(burst_id))
 
-    def pods(self, burst_id: str, called: str = "rank") -> Pods:
-        """``called``: what the number of one is the number of, for people."""
+    def pods(self, burst_id: str, called: Callable[[int], str] = "rank {}".format) -> Pods:
+        """``called``: what the one of a number is called, for people."""
         found = self._newest(burst_id)
         return Pods(
             addresses=_addresses(found),
-            trouble={rank: said for rank, pod in found.items() if (said := reasons.trouble(pod, f"{called} {rank}")) is not None},
+            trouble={rank: said for rank, pod in found.items() if (said := reasons.trouble(pod, called(rank))) is not None},
             ended={rank: _exit_code(pod) for rank, pod in found.items() if reasons.over(pod)},
             count=len(found),
         )
