@@ -15,7 +15,7 @@ from typing import Any, Optional
 
 from ..protocol import burst
 from ..protocol.errors import BadRequest, ElasticError
-from .burst.calls import AWAY, call
+from .burst.calls import AWAY, call, start
 from .burst.depot import depot
 from .burst.following import Ended, Following
 from .burst.home import Home
@@ -153,7 +153,10 @@ class Distributed:
                 )
             depot(shown).bring(request, capsule.blobs)
             self._home.keep(shown["id"], capsule)
-            return asked("start", burst=shown["id"])["burst"]  # type: ignore[no-any-return]
+            return start(shown["id"], lambda text: print(f"[{shown['name']}: {text}]", file=sys.stderr))
+        except ElasticError as exc:
+            _try("cancel", shown)
+            raise usage(str(exc)) from None
         except BaseException:
             _try("cancel", shown)
             raise

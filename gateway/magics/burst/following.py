@@ -13,12 +13,11 @@ from typing import Any, Optional
 
 from ...protocol import burst
 from ...protocol.errors import ElasticError
-from .calls import AWAY, EVENTS_SECONDS, call
+from .calls import EVENTS_SECONDS, LOST, RETRY_SECONDS, call
 from .depot import Depot, depot
 from .outlet import Outlet
 
 NEWEST = 1 << 16  # bytes of events that are still shown once somebody has stopped it
-RETRY_SECONDS = 0.5  # between two tries to reach a gateway that is away
 
 
 @dataclass
@@ -61,7 +60,7 @@ class Following:
             try:
                 ended, _ = self._more(wait=True)
             except ElasticError as exc:
-                if exc.reason not in (AWAY, "supervisor_lost"):
+                if exc.reason not in LOST:
                     raise
                 self._say("the gateway is away; its workers go on", now=True)
                 time.sleep(RETRY_SECONDS)
