@@ -158,8 +158,13 @@ class Bursts:
         if taken is not None:
             self.forget(taken)  # the name means the newest
         folder = self.folder_of(record)
-        folder.make()
-        folder.save(record)
+        try:
+            folder.make()
+            folder.save(record)
+        except OSError as exc:
+            folder.remove()
+            told = f"Bursts can't be kept in {self.root}: {exc.strerror or exc}."
+            raise ElasticError(f"{told} Make room there, or forget some (DELETE /api/bursts/NAME).", reason="not_kept") from None
         self._records[record.id] = record
         if there and wanted.get("uses_gpu") and "gpus" not in wanted and not record.gpus:
             each = "each" if record.procs == 1 else "for each process"

@@ -159,18 +159,23 @@ def line(event: dict[str, Any]) -> bytes:
 
 
 def write_buffers(path: Path, buffers: Sequence[Buffer]) -> None:
-    """All of them into one file, each at its place, and their sizes into another beside it. No copy is made of them."""
+    """All of them into one file, each at its place, and their sizes into another beside it. No copy is made of them. Raises ``OSError``,
+    and leaves nothing then: others need the room."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     views = [memoryview(buffer).cast("B") for buffer in buffers]
     sizes = [view.nbytes for view in views]
     places, end = places_of(sizes)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb", buffering=0) as file:
-        file.truncate(end)
-        for place, view in zip(places, views):
-            file.seek(place)
-            while view.nbytes:
-                view = view[file.write(view) :]
-    write_json(_sizes_file(path), {"sizes": sizes})
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb", buffering=0) as file:
+            file.truncate(end)
+            for place, view in zip(places, views):
+                file.seek(place)
+                while view.nbytes:
+                    view = view[file.write(view) :]
+        write_json(_sizes_file(path), {"sizes": sizes})
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def read_buffers(path: Path) -> list[memoryview]:

@@ -121,3 +121,21 @@ def test_a_gateway_that_comes_up_meanwhile_finds_its_kernels(gateway, disk):
         disk.fill()
         gateway.start()
         assert kernel.open().run("print(kept)").out == "7\n"
+
+
+def test_a_burst_says_so_and_keeps_neither_gpus_nor_room(gateway, disk):
+    with gateway.kernel() as kernel:
+        browser = kernel.open()
+        browser.run("1")
+        disk.fill()
+        refused = gateway.call("POST", "/api/bursts", json={"kernel_id": kernel.id, "code": "1"})
+        assert refused.json()["reason"] == "not_kept" and WORDS in refused.json()["message"]
+        assert WORDS in browser.run("%%distributed -w 1 -e none\n1").err
+        disk.clear()
+        large = browser.run("%%distributed -w 1 -g 1 -e none --name large\nlarge = bytes(40_000_000)")
+        assert large.evalue.startswith("Rank 0 failed: what it has made can't be kept in") and WORDS in large.evalue
+        fails = "for _ in range(60_000): print('x' * 1000)\nraise LookupError('mine')"
+        full = browser.run(f"%%distributed -w 1 -g 1 -e none --name full\n{fails}")
+        assert "LookupError: mine" in full.evalue and "characters of output were dropped" in full.err
+        assert gateway.call("DELETE", "/api/bursts/full").status_code == 204
+        assert browser.run("%%distributed -w 1 -g 1 -e none\nprint('room again')").out == "room again\n"

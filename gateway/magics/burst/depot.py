@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...protocol import burst
+from ...protocol.errors import ElasticError
 from ...protocol.far import FarFolder
 
 
@@ -39,8 +40,12 @@ class Here:
         self._folder = folder
 
     def bring(self, request: dict[str, Any], blobs: Sequence[burst.Buffer]) -> None:
-        burst.write_json(self._folder / burst.REQUEST, request)
-        burst.write_buffers(self._folder / burst.CAPSULE, blobs)
+        try:
+            burst.write_json(self._folder / burst.REQUEST, request)
+            burst.write_buffers(self._folder / burst.CAPSULE, blobs)
+        except OSError as exc:
+            told = f"What the cell takes along can't be kept in {self._folder}: {exc.strerror or exc}."
+            raise ElasticError(f"{told} Make room there, or take less along.", reason="not_kept") from None
 
     def request(self) -> dict[str, Any]:
         return burst.read_json(self._folder / burst.REQUEST)

@@ -81,11 +81,18 @@ def run(folder: Path, part: Part, line: Line, state: Optional[str]) -> int:
             _leave_to_parent(failed)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is under way now is brought to its end
         if failed is not None:
-            burst.write_buffers(folder / burst.FAILURES / str(number), failed.blobs)
+            try:
+                burst.write_buffers(folder / burst.FAILURES / str(number), failed.blobs)
+            except OSError:  # no room for the exception itself: its text has to do
+                return _fail(line, failed.name, failed.text, raised=False)
             return _fail(line, failed.name, failed.text)
         give_back = request.get("give_back")
         if leads and (give_back is None or number in give_back):
-            burst.write_buffers(folder / burst.RESULTS / str(number), cell.give_back(request.get("out")))
+            results = cell.give_back(request.get("out"))
+            try:
+                burst.write_buffers(folder / burst.RESULTS / str(number), results)
+            except OSError as exc:
+                return _fail(line, f"what it has made can't be kept in {folder}: {exc.strerror or exc}.", "", raised=False)
     except Left:
         flush()
         line.say(burst.LEFT)

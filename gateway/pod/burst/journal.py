@@ -14,6 +14,7 @@ from typing import Any
 from ...protocol import burst
 
 LONGEST = 4000  # characters of a sentence about the end
+ROOM = 512 << 10  # bytes that are kept free for the end: the rest of a line that found no room goes before it
 LAST_WORD = 5.0  # seconds for the end to find room on a disk that is full
 AGAIN = 0.1  # between two tries
 
@@ -26,6 +27,8 @@ class Journal:
         self._left = most
         self._dropped = 0
         self._waiting = b""  # there was no room for it
+        self._room = path.with_name(f"{path.name}.room")
+        _reserve(self._room, ROOM)
 
     def add(self, kind: str, **fields: Any) -> None:
         data = burst.line({"t": kind, "at": round(time.time(), 3), **fields})
@@ -41,6 +44,7 @@ class Journal:
             self._tell_if_full()
 
     def end(self, outcome: str, message: str = "") -> None:
+        self._room.unlink(missing_ok=True)
         if self._dropped:
             self.add(burst.NOTE, text=f"{self._dropped} characters of output were dropped (Bursts.journal_bytes, or a full disk).")
         self.add(burst.END, outcome=outcome, message=message[:LONGEST])
@@ -72,3 +76,12 @@ class Journal:
         except OSError:
             pass  # no room: what is written is never half a line for long
         self._waiting = data
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Nothing where there is no room for it, or where the system can't."""
+    try:
+        with open(path, "wb", opener=burst.private) as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+    except (OSError, AttributeError):
+        pass
