@@ -250,7 +250,10 @@ class Distributed:
         __tracebackhide__ = True
         if shown["state"] != "ended":
             raise usage(f"{shown['name']} has not ended yet: `%burst attach {shown['name']}` shows how far it is.")
-        ended = Ended(shown["id"], shown["outcome"], shown["message"], depot(shown))
+        message = shown["message"]
+        if shown["outcome"] == burst.ERROR:
+            message += f"\n`%burst attach {shown['name']}` shows what came before, and raises what its cell has raised."
+        ended = Ended(shown["id"], shown["outcome"], message, depot(shown))
         give_back = ended.depot.request().get("give_back")
         names = self._finish(ended, None if give_back is None else tuple(give_back))
         print(f"{shown['name']} has brought home {', '.join(names) or 'nothing'}.")

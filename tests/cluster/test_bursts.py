@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from gateway.backends.kubernetes import names
+from tests.cluster.cluster import Cluster
 from tests.cluster.rig import PodGateway
-from tests.integration.machine import until
+from tests.integration.machine import Machine, until
 
 
 def distributed(body: str, words: str = "-w 2 -e none") -> str:
@@ -144,8 +145,31 @@ def test_why_ranks_can_not_run_is_told_in_the_notebook_in_the_clusters_words(pod
         pods.cluster.kubectl("delete", "quota", "few", "-n", pods.namespace)
         assert browser.finish(cell, 120).status == "ok"
         done = browser.run(distributed("b = bytearray(500 << 20); b[::4096] = b'x' * len(b[::4096])"))
-        assert done.status == "error" and "memory" in done.evalue, done
+        assert done.status == "error" and "more memory than there may be here (0.25 GiB)" in done.evalue, done
         until(lambda: left(pods) == [])
+
+
+def test_a_volume_that_ranks_can_not_have_is_told_and_so_is_a_job_that_was_deleted_meanwhile(
+    cluster: Cluster, namespace: str, gateway_image: str, pod_machine: Machine
+) -> None:
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"a": "1"}}
+    cluster.apply(config, namespace=namespace)
+    volume = {"name": "settings", "mount_path": "/settings", "configMap": {"name": "settings"}}
+    gateway = PodGateway(pod_machine, cluster, namespace, more={"default": {"volumes": [volume]}})
+    try:
+        with gateway.kernel("default") as kernel:
+            browser = kernel.open()
+            browser.run("1", 120)
+            cluster.kubectl("delete", "configmap", "settings", "-n", namespace)
+            cell = browser.begin(distributed("print(RANK)"))
+            browser.wait(
+                lambda m: m["parent"] == cell and 'configmap "settings" not found' in json.dumps(m["content"]).replace("\\", ""), 90
+            )
+            cluster.kubectl("delete", "jobs", "--all", "-n", namespace, "--wait=false")
+            assert browser.finish(cell).evalue == "Its Job was deleted in the cluster."
+            until(lambda: left(gateway) == [])
+    finally:
+        gateway.end()
 
 
 @pytest.mark.usefixtures("one_gpu")

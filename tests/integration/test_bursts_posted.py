@@ -69,6 +69,7 @@ def test_what_it_raises_is_raised_in_the_kernel_that_looks(gateway, kernel, brow
     cell = browser.finish(begun)
     assert (cell.ename, cell.evalue) == ("ValueError", "boom")
     assert "raise ValueError('boom')" in traceback(browser, begun)
+    assert "`%burst attach raises` shows what came before" in browser.run("%burst result raises").evalue
 
 
 def test_what_is_no_python_is_told_by_its_line(gateway, kernel, browser):

@@ -24,7 +24,7 @@ from .api import NODES, PODS, KubeApi
 from .errors import ApiConflict, ApiDenied
 from .manifests import Site
 from .news import Pods
-from .pressure import Pressure, allocatable
+from .pressure import Pressure, allocatable, requested
 from .profiles import Profile
 from .reasons import Pod
 from .reflector import Reflector
@@ -263,7 +263,7 @@ class Slots:
                     if self._leaving(units):
                         room_until = time.monotonic() + ROOM_SECONDS
                     if trouble is not None and (trouble.final or time.monotonic() >= room_until):
-                        why = f"other pods of the cluster ({trouble.words or trouble.message})"
+                        why = f"{self._others(units[0])}other pods of the cluster ({trouble.words or trouble.message})"
                         if trouble.reason != "unschedulable":
                             raise self._not_now(units, why)
                         self._scouts[uid] = _Scout(supervisor, why)
@@ -277,6 +277,13 @@ class Slots:
                 self._ending.add(uid)
                 self._do(self._end(name, uid, 1.0))
             raise
+
+    def _others(self, unit: str) -> str:
+        """Whose cells on many workers have GPUs such as that, as a sentence goes on."""
+        node, resource, _ = _split(unit)
+        there = [pod for pod in self._pods.of(names.ROLE_RANK) if pod["spec"].get("nodeName") == node and not reasons.over(pod)]
+        users = {pod["metadata"]["labels"].get(names.USER, "") for pod in there if requested(pod, resource)}
+        return f"cells on many workers ({', '.join(sorted(users))}) or " if users else ""
 
     async def _until_freed(self, name: str, uid: str) -> None:
         """A slot that nobody could have stays at the scheduler, which gives it the GPU as soon as others leave it."""

@@ -177,6 +177,21 @@ def test_what_one_kernel_leaves_of_several_is_several_slots() -> None:
     run(story())
 
 
+def test_whose_cells_on_many_workers_have_the_gpus_is_said() -> None:
+    async def story() -> None:
+        world = World(1, foreign=1)
+        rank = {
+            "metadata": {"name": "rank", "uid": "rank", "labels": names.labels("gw", names.ROLE_RANK, "k", "hal")},
+            "spec": {"nodeName": "node", "containers": [{"resources": {"limits": {GPU: "1"}}}]}, "status": {"phase": "Running"},
+        }  # fmt: skip
+        world.pods.cache["kernels", "rank"] = rank
+        with pytest.raises(GpusTaken) as refused:
+            await world.grant("a", 0)
+        assert "cells on many workers (hal) or other pods of the cluster (" in str(refused.value)
+
+    run(story())
+
+
 def test_who_needs_two_where_others_have_one_waits_at_the_scheduler_and_has_both_at_once() -> None:
     async def story() -> None:
         world = World(2, foreign=1)
