@@ -117,7 +117,7 @@ def test_the_panel_shows_two_users_the_site_and_lets_each_act_on_their_own(noteb
 def test_the_panel_shows_a_distributed_cell_its_ranks_what_they_print_and_which_has_failed(notebook, tmp_path):
     cell = f"""%%distributed -e none -w 3
 import os, time
-print('I am', RANK, flush=True)
+print('\\n' * 60, 'I am', RANK, flush=True)
 open({str(tmp_path)!r} + f'/{{RANK}}', 'w').close()
 while len(os.listdir({str(tmp_path)!r})) < 3: time.sleep(0.01)  # all have printed before one ends them
 if RANK == 1: raise ValueError('an empty batch')
@@ -131,6 +131,7 @@ time.sleep(600)"""
     burst.get_by_role("button", name="Rank 1: failed").wait_for()
     log = burst.locator(".jp-ElasticLog")
     log.get_by_text("ValueError: an empty batch").wait_for()  # the rank that has failed is shown first
+    assert log.evaluate("box => box.scrollTop > 0 && box.scrollHeight - box.scrollTop - box.clientHeight < 20"), "its last words are seen"
     burst.get_by_role("button", name="Rank 2: ended").click()
     log.get_by_text("I am 2").wait_for()
 

@@ -8,6 +8,7 @@ import { Burst } from './model';
 import { Dot, Small } from './rows';
 import { clock } from './words';
 
+const NEAR = 20; // pixels from the end that still count as there
 const AGAIN = 3000; // milliseconds until a journal that couldn't be read is tried again
 
 export function BurstRow({ burst, gateway }: { burst: Burst; gateway: Gateway }): React.JSX.Element {
@@ -56,7 +57,10 @@ function state(burst: Burst): string {
     const took = burst.started && burst.ended ? ` after ${clock(burst.ended - burst.started)}` : '';
     return `${ENDS[burst.outcome] ?? burst.outcome}${took}${burst.message ? `: ${burst.message}` : ''}`;
   }
-  return burst.state === 'running' ? `running${burst.leased.length ? ` on ${burst.leased.length} GPUs` : ''}` : 'waits for its GPUs';
+  if (burst.state !== 'running') {
+    return burst.gpus ? 'waits for its GPUs' : 'waits to begin';
+  }
+  return `running${burst.leased.length ? ` on ${burst.leased.length} GPUs` : ''}`;
 }
 
 function Ranks({ burst, log }: { burst: Burst; log: BurstLog }): React.JSX.Element {
@@ -84,18 +88,26 @@ function Ranks({ burst, log }: { burst: Burst; log: BurstLog }): React.JSX.Eleme
         ))}
       </div>
       {log.note && <p className="jp-ElasticNote">{log.note}</p>}
-      <pre className="jp-ElasticLog" tabIndex={0} aria-label={`What rank ${chosen} printed`} ref={toEnd}>
-        {log.printed.get(chosen) || `Rank ${chosen} has printed nothing.`}
-      </pre>
+      <Printed key={chosen} label={`What rank ${chosen} printed`} text={log.printed.get(chosen) || `Rank ${chosen} has printed nothing.`} />
     </div>
   );
 }
 
-/** New text is scrolled into view. */
-function toEnd(element: HTMLElement | null): void {
-  if (element) {
-    element.scrollTop = element.scrollHeight;
-  }
+/** New text is scrolled into view, unless somebody reads what is above it. */
+function Printed({ label, text }: { label: string; text: string }): React.JSX.Element {
+  const box = React.useRef<HTMLPreElement>(null);
+  const atEnd = React.useRef(true);
+  React.useLayoutEffect(() => {
+    if (box.current && atEnd.current) {
+      box.current.scrollTop = box.current.scrollHeight;
+    }
+  }, [text]);
+  const scrolled = ({ currentTarget: at }: React.UIEvent) => (atEnd.current = at.scrollHeight - at.scrollTop - at.clientHeight < NEAR);
+  return (
+    <pre className="jp-ElasticLog" tabIndex={0} aria-label={label} ref={box} onScroll={scrolled}>
+      {text}
+    </pre>
+  );
 }
 
 /** The journal, read while the row is open: the gateway answers when there is something new. */
