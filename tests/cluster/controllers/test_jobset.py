@@ -55,6 +55,17 @@ def test_ranks_reach_one_another_and_what_they_make_comes_home(others: PodGatewa
         until(lambda: left(others) == [])
 
 
+def test_pods_of_several_ranks_go_on_counting_from_one_to_the_next(others: PodGateway, kind: str) -> None:
+    with others.kernel("default", KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        body = "import socket\nplace, host = (RANK, WORLD_SIZE, LOCAL_RANK), socket.gethostname()"
+        cell = browser.run(distributed(body, f"-w 2 -e none --procs 2 --ranks all -l {kind}"), 120)
+        assert cell.status == "ok", (cell, others.log)
+        assert browser.run("print(place)").out == "[(0, 4, 0), (1, 4, 1), (2, 4, 0), (3, 4, 1)]\n"
+        assert browser.run("print(host[0] == host[1] != host[2] == host[3])").out == "True\n"
+        until(lambda: left(others) == [])
+
+
 def test_a_failure_is_raised_in_the_cell_and_the_stop_button_ends_it(others: PodGateway, kind: str) -> None:
     with others.kernel("default") as kernel:
         browser = kernel.open()
