@@ -47,6 +47,7 @@ HEARD = "heard"  # event: what one rank's pod has said of itself; what becomes o
 
 # Between a rank and its agent. The rank says FAILED, SHOW, NOTE, STEP, and:
 HELLO = "hello"  # rank, pid, as; with it come the reading ends of its stdout and stderr
+PREPARED = "prepared"  # what takes time before a cell can begin is behind it
 DONE = "done"  # it is through with its cell
 COMMITS = "commits"  # it has come to its first commit
 AT = "at"  # commits (how many it has done), asked (the question's number); it waits for STAY or UNTIL

@@ -88,6 +88,31 @@ def test_workers_come_and_go_as_asked_and_no_step_is_lost_or_done_twice(gateway,
         assert browser.run("print(last)").out == "1\n"
 
 
+def test_workers_go_on_until_the_others_have_imported_what_takes_long(gateway, tmp_path):
+    go, slow = tmp_path / "go", tmp_path / "slow/torch/__init__.py"
+    slow.parent.mkdir(parents=True)
+    slow.write_text(
+        f"import os, pathlib, time\npathlib.Path({str(tmp_path)!r}, f'imports{{os.getpid()}}').touch()\n"
+        f"while not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.01)\nraise ImportError\n"
+    )
+    go.touch()
+    with gateway.kernel(KERNEL_USERNAME="ada") as kernel:
+        browser = kernel.open()
+        path = f"{slow.parents[1]}{os.pathsep}"
+        browser.run(f"import os\nos.environ['PYTHONPATH'] = {path!r} + os.environ.get('PYTHONPATH', '')")
+        cell = browser.begin(stepping(tmp_path, "-w 1:2 -e none --name heavy", before="# torch", steps=300))
+        until(lambda: step(tmp_path) > 5)
+        first = burst(gateway, "heavy")["workers"]  # as many as there are cores for
+        go.unlink()
+        scale(gateway, "heavy", 3 - first)
+        until(lambda: len(list(tmp_path.glob("imports*"))) == 3)
+        begun = step(tmp_path)
+        until(lambda: step(tmp_path) > begun + 20)
+        go.touch()
+        assert browser.finish(cell, seconds=120).status == "ok"
+        assert sizes(browser, 300) == [first, 3 - first]
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_lost_worker_costs_what_was_done_since_the_last_save(gateway, tmp_path, rank):
     with gateway.kernel(KERNEL_USERNAME="ada") as kernel:

@@ -200,7 +200,7 @@ class Agent:
                 self._next = self._group(wanted)
         elif trouble := self._next.trouble(now):
             self._give_up(f"The number of workers stays at {self._now.size.workers}. {trouble}", now)
-        elif self._next.ready:
+        elif self._next.prepared:
             if self._commits:
                 self._now.leave(now)
             else:  # it may begin anew

@@ -9,6 +9,7 @@ import importlib
 import json
 import math
 import os
+import re
 import signal
 import sys
 import time
@@ -31,12 +32,18 @@ if TYPE_CHECKING:
     from .worker import Line
 
 
+TRAINS = re.compile(r"DistributedDataParallel|\bDDP\b|optim")  # what imports torch._dynamo, which takes as long as torch itself
+
+
 def prepare(folder: Path) -> None:
     """What takes time and touches neither the user's code nor a GPU, while the workers before us may still run."""
     try:
         header = header_of(burst.read_buffers(folder / burst.CAPSULE))
-        if uses_torch(header["source"]["text"]):
+        text = header["source"]["text"]
+        if uses_torch(text):
             importlib.import_module("torch")
+            if TRAINS.search("\n".join([text, *header["files"].values()])):
+                importlib.import_module("torch._dynamo")
     except (ImportError, ElasticError, OSError, ValueError, KeyError):
         pass  # whoever needs it will say so
 

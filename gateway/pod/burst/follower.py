@@ -137,7 +137,7 @@ class Follower:
             if group.over:
                 self._close(number, group)
             return
-        if group.ready and not part.ready:
+        if group.prepared and not part.ready:
             part.ready = True
             self._journal.add(burst.READY, group=number)
         if group.partly_through and not part.partly_through:

@@ -16,7 +16,7 @@ from typing import Any, Optional
 from ...protocol import burst
 from ...protocol.burst import Plan, Process, Size
 from .. import leftovers
-from ..child import Child, last_words
+from ..child import Child, last_words, started
 from ..headroom import killed_for_memory, limit
 from .journal import Journal
 from .leaving import Answer, Leaving
@@ -74,6 +74,11 @@ class Group:
         return not self._all_through and any(rank.through and not rank.left for rank in self.meeting.ranks.values())
 
     @property
+    def prepared(self) -> bool:
+        """Every rank can begin at once."""
+        return self.ready and all(rank.prepared for rank in self.meeting.ranks.values())
+
+    @property
     def left(self) -> bool:
         """Its ranks have left their cell to another group."""
         return self._all_through and any(rank.left for rank in self.meeting.ranks.values())
@@ -89,11 +94,13 @@ class Group:
         return all(child.poll() is not None for _, _, child in self._children)
 
     def through(self, now: float) -> bool:
-        """Its cells are, and what they have to give is here: their processes have ended too, however, or had the time to."""
+        """Its cells are, and what they have to give is here: their processes have ended too, however, or had the time to. Whatever has
+        launched them is not waited for: torchrun takes seconds to end, and has nothing more to do."""
         if self._through_at is not None and now - self._through_at > LINGER:
             return True
-        awaited = (child for process, _, child in self._children if process.ranks and not process.follows)
-        return self._all_through and not any(child.poll() is None for child in awaited)
+        return self._all_through and not any(
+            started(rank.pid) for number, rank in self.meeting.ranks.items() if number not in self._followers
+        )
 
     def trouble(self, now: float) -> str:
         """What has ended before its time, once there was time for last words; "" where nothing has."""

@@ -32,6 +32,7 @@ class Rank:
     pid: int
     label: str = ""  # where its number says too little
     line: Optional[socket.socket] = None
+    prepared: bool = False  # it can begin at once
     through: bool = False  # its cell is: it has said so, or how it failed
     left: bool = False  # it is through, and another group goes on
     gone: bool = False
@@ -174,6 +175,7 @@ class Meeting:
             except (ValueError, KeyError, TypeError):
                 continue
             self._print_all(rank)
+            rank.prepared = rank.prepared or kind == burst.PREPARED
             if kind in (burst.DONE, burst.FAILED, burst.LEFT):
                 rank.through, rank.left = True, kind == burst.LEFT
             self._heard(rank, event)

@@ -108,6 +108,7 @@ def main() -> int:
     from .cell import Part, prepare, run
 
     prepare(Path(path).parent)
+    line.say(burst.PREPARED)
     word = line.hear(wait=True)
     return 1 if word is None else run(Path(path).parent, Part(number, place, follows=first > 0), line, word.get("state"))
 
