@@ -73,7 +73,7 @@ def _built_in(name: str, kind: str, of: Any) -> bool:
     if of is None:
         return False
     function = of.magics_manager.magics[kind].get(name)
-    owner = getattr(getattr(function, "__self__", None), "__class__", None) or function
+    owner = type(function.__self__) if hasattr(function, "__self__") else function
     return str(getattr(owner, "__module__", "")).startswith("IPython.")
 
 

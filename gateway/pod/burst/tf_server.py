@@ -13,7 +13,13 @@ import sys
 
 def main() -> int:
     config = json.loads(os.environ["TF_CONFIG"])
-    tensorflow = importlib.import_module("tensorflow")  # the user's own, of whatever version
+    try:
+        tensorflow = importlib.import_module("tensorflow")  # the user's own, of whatever version
+    except ModuleNotFoundError as exc:
+        if exc.name != "tensorflow":
+            raise
+        print("The engine tf-ps needs TensorFlow in the kernel's environment: `pip install tensorflow`.", file=sys.stderr)
+        return 1
     task = config["task"]
     server = tensorflow.distribute.Server(config["cluster"], job_name=task["type"], task_index=int(task["index"]), protocol="grpc")
     server.join()

@@ -72,6 +72,7 @@ class Shell:
             return
         before = dict(self._namespace)
         self._real = importlib.import_module("IPython.core.interactiveshell").InteractiveShell.instance(user_ns=self._namespace)
+        self._real.enable_gui = lambda gui=None: None  # for `%matplotlib inline`
         self._real.display_pub.publish = self._publish
         self._real.display_pub.clear_output = lambda wait=False: self._show("clear_output", {"wait": wait})
         self._put(**{name: value for name, value in self._namespace.items() if name not in before})

@@ -20,9 +20,10 @@ class RankError(Exception):
     """Stands for a rank's exception whose class can't be loaded here. ``str`` is the original's name and message."""
 
 
-def steps(error: BaseException, first: str) -> list[tuple[str, str, int]]:
-    """``(file, function, line)`` of each frame from the first one in file ``first`` on; all where it has none."""
-    found = [(frame.f_code.co_filename, frame.f_code.co_name, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+def steps(error: BaseException, first: str) -> list[tuple[str, str, int, int]]:
+    """``(file, function, line, function's first line)`` of each frame from the first one in file ``first`` on; all where it has none."""
+    codes = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    found = [(code.co_filename, code.co_name, line, code.co_firstlineno) for code, line in codes]
     start = next((at for at, step in enumerate(found) if step[0] == first), 0)
     return found[start:][-MAX_FRAMES:]
 
@@ -81,11 +82,12 @@ def named(error: BaseException) -> str:
     return shortened(f"{kind}: {message}" if message else kind, MAX_NAME)
 
 
-def traceback_of(frames: list[tuple[str, str, int]]) -> Optional[types.TracebackType]:
+def traceback_of(frames: list[tuple[str, str, int, int]]) -> Optional[types.TracebackType]:
     """A traceback that shows ``frames``: real frames of code that does nothing, under the names and lines of the other process."""
     result = None
-    for file, function, line in reversed(frames):
-        code = compile("raise ZeroDivisionError", file, "exec").replace(co_name=function, co_firstlineno=line)
+    for file, function, line, first in reversed(frames):
+        first = min(first, line)  # where the one is line 0, or a text of its own
+        code = compile("\n" * (line - first) + "raise ZeroDivisionError", file, "exec").replace(co_name=function, co_firstlineno=first)
         try:
             exec(code, {"__name__": MODULE, "__file__": file})
         except ZeroDivisionError as exc:

@@ -46,6 +46,15 @@ def test_the_traceback_shows_the_cells_line_as_in_the_notebook_and_none_of_ours(
     assert "gateway" not in text and text.count("File") == 2
 
 
+def test_a_function_begins_in_the_traceback_where_it_begins_in_the_notebook(notebook):
+    """IPython counts from there."""
+    notebook.here(ODD)
+    error = failing(notebook, "boom(1)")
+    frames = [(frame.f_code.co_name, frame.f_code.co_firstlineno, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    assert frames == [("<module>", 1, 2), ("boom", 5, 6)]
+    assert [frame.f_lineno for frame, _ in traceback.walk_tb(error.__traceback__)] == [2, 6]
+
+
 def test_the_ranks_own_text_shows_the_same(notebook):
     notebook.here(ODD)
     failing(notebook, "boom(1)")

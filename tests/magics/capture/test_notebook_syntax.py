@@ -87,6 +87,14 @@ def test_ipythons_own_magics_run_in_the_rank_and_leave_nothing_behind(typed):
     assert set(report.assigned) == {"y", "os", "z"} and not report.skipped
 
 
+def test_cell_magics_of_ipythons_and_percent_matplotlib_run_in_the_rank_too(typed):
+    typed.there("%%bash\necho from $RANK_OF_BASH bash")
+    assert typed.answer.output == "from bash\n"
+    pytest.importorskip("matplotlib", reason="matplotlib is part of the test extra: pip install -e '.[test]'")
+    typed.there("%matplotlib inline\nx = 1")
+    assert typed["x"] == 1
+
+
 def test_a_magic_of_the_kernel_is_refused_with_the_reason(typed, shell):
     shell.register_magic_function(lambda line: None, "line", "mine_alone")
     for source in ("x = 1\n%gpu hold 5m", "%mine_alone"):
