@@ -102,6 +102,15 @@ def test_what_a_rank_displays_is_displayed(browser):
     assert "<b>hi</b>" in [data.get("text/html") for data in cell.data]
 
 
+def test_what_is_captured_is_not_shown(browser):
+    cell = browser.run(
+        "%%capture caught\n" + distributed("import sys\nprint('out')\nprint('err', file=sys.stderr)\ndisplay(42)", "-w 1 -e none")
+    )
+    assert (cell.status, cell.out, cell.err, cell.data) == ("ok", "", "", []), cell
+    seen = "caught.stdout, caught.stderr, [each.data for each in caught.outputs if 'burst' not in str(each.data)]"
+    assert browser.run(f"print({seen})").out == "out\n err\n [{'text/plain': '42'}]\n"
+
+
 def test_what_a_cell_changes_is_changed_in_place(browser):
     browser.run("history = [1]\nalias = history")
     cell = browser.run(distributed("history.append(RANK + 2)"))

@@ -29,6 +29,12 @@ class Outlet:
         self._stream, self._text, self._size = "", [], 0
         self._display_id = f"burst-{uuid.uuid4().hex[:12]}"
         self._status, self._status_at = "", 0.0
+        # What stands in for the notebook's own, as for `%%capture`, gets it
+        self._streams = {
+            name: stream for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)) if not hasattr(stream, "pub_thread")
+        }
+        publisher = getattr(shell, "display_pub", None)
+        self._capturing = publisher if type(publisher).__name__ == "CapturingDisplayPublisher" else None
         sys.stdout.flush()
         sys.stderr.flush()
 
@@ -127,11 +133,16 @@ class Outlet:
 
     def _send(self, msg_type: str, content: dict[str, Any]) -> None:
         kernel = getattr(self._shell, "kernel", None)
-        if kernel is None:  # no notebook: a terminal's IPython
-            text = content.get("text") or content.get("data", {}).get("text/plain", "") + "\n"
-            (sys.stderr if content.get("name") == "stderr" else sys.stdout).write(text)
-            return
-        kernel.session.send(kernel.iopub_socket, msg_type, content, parent=self._parent, ident=msg_type.encode())
+        if msg_type == "stream" and content["name"] in self._streams:
+            self._streams[content["name"]].write(content["text"])
+        elif self._capturing is not None and msg_type == "clear_output":
+            self._capturing.clear_output(content["wait"])
+        elif self._capturing is not None and "data" in content:
+            self._capturing.publish(**content, update=msg_type == "update_display_data")
+        elif kernel is None:  # no notebook: a terminal's IPython
+            sys.stdout.write(content.get("data", {}).get("text/plain", "") + "\n")
+        else:
+            kernel.session.send(kernel.iopub_socket, msg_type, content, parent=self._parent, ident=msg_type.encode())
 
 
 def _newest(line: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stderr, redirect_stdout
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,13 +25,19 @@ class Page:
         return "".join(content["text"] for kind, content in self.sent if kind == "stream" and content["name"] == name)
 
 
+class KernelStream(io.StringIO):
+    pub_thread = None  # as the kernel's own stdout and stderr have it
+
+
 @pytest.fixture
 def page() -> Page:
     return Page()
 
 
-def outlet(page: Page, shown: tuple[int, ...] | None = None, workers: int = 2) -> Outlet:
-    return Outlet(SimpleNamespace(kernel=SimpleNamespace(session=page, iopub_socket=None), parent_header={}), shown, workers)
+def outlet(page: Page, shown: tuple[int, ...] | None = None, workers: int = 2, stdout: io.StringIO | None = None) -> Outlet:
+    shell = SimpleNamespace(kernel=SimpleNamespace(session=page, iopub_socket=None), parent_header={})
+    with redirect_stdout(stdout or KernelStream()), redirect_stderr(KernelStream()):
+        return Outlet(shell, shown, workers)
 
 
 def prints(of: Outlet, rank: int, text: str, name: str = "stdout") -> None:
@@ -68,6 +76,12 @@ def test_one_rank_alone_is_shown_as_it_prints(page):
     prints(alone, 0, "\r 0%")
     prints(alone, 0, "\r100%\n")
     assert page.text("stdout") == "\r 0%\r100%\n"
+
+
+def test_what_stands_in_for_the_notebooks_streams_gets_what_is_printed(page):
+    caught = io.StringIO()
+    prints(outlet(page, stdout=caught), 0, "out\n")
+    assert (caught.getvalue(), page.sent) == ("[0] out\n", [])
 
 
 def test_one_rank_alone_may_clear_what_is_shown_and_the_status_comes_again(page):

@@ -23,7 +23,7 @@ def run(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]):
 
     def away(line: str, cell: str) -> None:
         remember("<cell of a rank>", CELL)
-        raise shown_alone(ZeroDivisionError("qa").with_traceback(traceback_of([("<cell of a rank>", "<module>", 3)])))
+        raise shown_alone(ZeroDivisionError("qa").with_traceback(traceback_of([("<cell of a rank>", "<module>", 3, 1)])))
 
     shell.register_magic_function(away, "cell", "away")
 
