@@ -98,6 +98,8 @@ class Group:
         launched them is not waited for: torchrun takes seconds to end, and has nothing more to do."""
         if self._through_at is not None and now - self._through_at > LINGER:
             return True
+        for _, _, child in self._children:
+            child.poll()  # one that has ended is there until it is reaped
         return self._all_through and not any(
             started(rank.pid) for number, rank in self.meeting.ranks.items() if number not in self._followers
         )
