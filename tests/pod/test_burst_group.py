@@ -6,6 +6,8 @@ import json
 import os
 import selectors
 import socket
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,12 @@ from gateway.protocol.burst import Plan, Process, Size
 class Ranks:
     """So many of one process each that nobody starts: the test speaks for them. ``heard``: what their group passes on."""
 
-    def __init__(self, folder: Path, count: int, elsewhere: bool = False) -> None:
+    def __init__(self, folder: Path, count: int, elsewhere: bool = False, argv: Sequence[str] = ()) -> None:
+        """``argv``: of a process that is started beside them, and speaks for itself."""
         self.heard: list[dict[str, Any]] = []
         self._selector = selectors.DefaultSelector()
         processes = [vars(Process(argv=[], number=number, after="never")) for number in range(count)]
+        processes += [vars(Process(argv=list(argv), number=count))] if argv else []
         plan, journal = Plan(size={}, env={}, cwd="/"), Journal(folder / "journal", 1 << 20)
         size = Size(number=1, workers=1, processes=processes)
         self.group = Group(folder, 1, size, plan, self._selector, journal, self._hear, 0o022, elsewhere)
@@ -33,7 +37,12 @@ class Ranks:
         """All of them before the agent looks."""
         for rank, word in words:
             self._lines[rank].sendall(json.dumps(word).encode() + b"\n")
-        while ready := self._selector.select(0):
+        self.hear()
+
+    def hear(self, seconds: float = 0) -> None:
+        """What they have said, the first of it within so many seconds."""
+        while ready := self._selector.select(seconds):
+            seconds = 0
             for key, _ in ready:
                 key.data()
 
@@ -58,6 +67,27 @@ class Ranks:
 
 def failed(at: float) -> dict[str, Any]:
     return {"t": burst.FAILED, "at": at, "name": "x", "text": "", "raised": True}
+
+
+AT_ITS_END = """
+import json, os, socket
+line, pipes = socket.socket(socket.AF_UNIX), [os.pipe(), os.pipe()]
+line.connect(os.environ["ELASTIC_BURST"])
+words = [{"t": "hello", "rank": 0, "pid": os.getpid()}, {"t": "prepared"}, {"t": "left"}]
+socket.send_fds(line, ["".join(json.dumps(word) + "\\n" for word in words).encode()], [reader for reader, _ in pipes])
+"""
+
+
+def test_a_group_is_through_as_soon_as_the_processes_of_its_ranks_have_ended(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 0, argv=[sys.executable, "-c", AT_ITS_END])
+    ranks.group.turn(0.0)
+    while not ranks.group.left:
+        ranks.hear(10)
+    [pid] = [rank.pid for rank in ranks.group.meeting.ranks.values()]
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has reaped it
+    assert ranks.group.through(0.0) and ranks.group.prepared
+    assert ranks.heard == [], "all of it is between a rank and its agent"
+    ranks.close()
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

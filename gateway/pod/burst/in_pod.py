@@ -19,7 +19,7 @@ from typing import Any, Optional
 
 from ...protocol import burst
 from ...protocol.burst import Plan
-from ...protocol.errors import ElasticError
+from ...protocol.errors import BadRequest, ElasticError
 from ...protocol.far import FarFolder
 from .agent import Agent
 from .follower import Follower
@@ -37,10 +37,10 @@ FOLDER = "{folder}"  # in what an engine has said of its processes: the burst's 
 class Herald(threading.Thread):
     """Sends the journal of ``agent`` to the gateway, and what lies in files before the word that tells of it. ``rank``: the pod's."""
 
-    def __init__(self, far: FarFolder, folder: Path, rank: int, agent: Agent | Follower) -> None:
+    def __init__(self, far: FarFolder, folder: Path, rank: int, agent: Agent | Follower, most: int) -> None:
         super().__init__(name="herald", daemon=True)
         self.failed = False  # the cell has: what the user's code raised
-        self._far, self._folder, self._rank, self._agent = far, folder, rank, agent
+        self._far, self._folder, self._rank, self._agent, self._most = far, folder, rank, agent, most
         self._sent: set[str] = set()
         self._ended = False  # nothing more is to be told
         self._at = 0  # how much of the journal has arrived
@@ -125,6 +125,8 @@ class Herald(threading.Thread):
     def _bring(self, *names: str) -> None:
         for name in names:
             if name not in self._sent and (self._folder / name).is_file():
+                if (self._folder / name).stat().st_size > self._most:  # which it would refuse in the middle: its words may be lost then
+                    raise BadRequest(f"{name} has more than {self._most / 1e6:.0f} MB", reason="too_large")
                 self._far.put_file(name, self._folder / name)
                 self._sent.add(name)
 
@@ -164,7 +166,7 @@ def main(argv: list[str]) -> int:
 
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, end)
-    herald = Herald(far, folder, rank if number is None else number, agent)
+    herald = Herald(far, folder, rank if number is None else number, agent, int(plan.env[burst.LIMIT_VARIABLE]))
     herald.start()
     agent.run()
     while herald.is_alive() and not (told and herald.all_told):

@@ -175,7 +175,9 @@ class Meeting:
             except (ValueError, KeyError, TypeError):
                 continue
             self._print_all(rank)
-            rank.prepared = rank.prepared or kind == burst.PREPARED
+            if kind == burst.PREPARED:  # of interest here alone
+                rank.prepared = True
+                continue
             if kind in (burst.DONE, burst.FAILED, burst.LEFT):
                 rank.through, rank.left = True, kind == burst.LEFT
             self._heard(rank, event)
