@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import time
 from collections.abc import Coroutine
 from pathlib import Path
@@ -45,6 +46,7 @@ PATIENCE = 10.0  # seconds for which a question about new events is left open
 ROUND = 1.0  # seconds between two looks at all bursts
 UNFINISHED = 600.0  # seconds after which one that was created and never started is forgotten
 NO_SUCH = "no_such_burst"  # reason
+_NUMBERED = re.compile(r"burst-([1-9][0-9]{0,8})")  # a name that was nobody's choice
 
 
 def host(broker: Broker, parent: Configurable) -> Bursts | None:
@@ -371,8 +373,8 @@ class Bursts:
         return Folder(self.root / record.id)
 
     def _new_name(self, user: str) -> str:
-        taken = {record.name for record in self._of(user)}
-        return next(name for number in range(1, 1 << 30) if (name := f"burst-{number}") not in taken)
+        found = (_NUMBERED.fullmatch(record.name) for record in self._of(user))
+        return f"burst-{max((int(each[1]) for each in found if each), default=0) + 1}"
 
     def _refresh(self, record: Record) -> None:
         """Has it ended meanwhile?"""

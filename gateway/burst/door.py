@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 PIECE = 1 << 20
 WORDS = 20 << 20  # bytes of a journal at once, at most: more than anything that is displayed
 FROM_KERNEL = re.compile(r"request\.json|capsule(\.sizes)?")
-FROM_RANKS = re.compile(r"(out|failed)/[0-9]{1,7}(\.sizes)?|state\.[0-9]{1,9}\.[0-9]{1,9}")
+FROM_RANKS = re.compile(r"(?:out|failed)/(?P<rank>[0-9]{1,7})(\.sizes)?|state\.[0-9]{1,9}\.[0-9]{1,9}")
 FULL = "not_kept"  # reason
 
 
@@ -46,6 +46,9 @@ class House(Protocol):
 
     def is_new(self, burst_id: str) -> bool:
         """Its kernel still brings what it needs."""
+
+    def most_ranks(self, burst_id: str) -> int:
+        """Numbers of its ranks are below this."""
 
     async def plan(self, burst_id: str, rank: int, address: str, pod: str) -> dict[str, Any]:
         """What that rank, whose pod has this address and says that it has this name, is to run: ``plan``, and ``number`` where it is one
@@ -105,13 +108,20 @@ class _Handler(web.RequestHandler):
             return
         if self.request.method == "PUT":
             name = self._name()
-            if name is None or (FROM_KERNEL.fullmatch(name) and not self._house.is_new(which)):
+            if name is None or not self._may_write(which, name):
                 self._refuse(403, ElasticError("That file is not to be written now.", reason="forbidden"))
                 return
             try:
                 self._begin(self._house.folder(which) / name)
             except OSError as exc:
                 self._no_room(exc)
+
+    def _may_write(self, which: str, name: str) -> bool:
+        """A burst's token is no key to the whole disk."""
+        found = FROM_RANKS.fullmatch(name)
+        if found is None:
+            return self._house.is_new(which)
+        return found["rank"] is None or int(found["rank"]) < self._house.most_ranks(which)
 
     def _begin(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, exist_ok=True)

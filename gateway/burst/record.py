@@ -77,6 +77,11 @@ class Record:
         return self.workers * self.procs
 
     @property
+    def most_ranks(self) -> int:
+        """Of all that may ever run the cell; a chief is one more."""
+        return self.most * self.procs + sum(int(role["count"]) for role in self.roles) + 1
+
+    @property
     def pod_called(self) -> str:
         """What the number of one of its pods is the number of."""
         return "rank" if self.procs == 1 else "worker"

@@ -40,6 +40,9 @@ class House:
     def is_new(self, burst_id: str) -> bool:
         return self.new
 
+    def most_ranks(self, burst_id: str) -> int:
+        return 10
+
     async def plan(self, burst_id: str, rank: int, address: str, pod: str) -> dict[str, Any]:
         self.asked.append(address)
         try:
@@ -134,6 +137,13 @@ def test_what_a_cell_takes_along_is_fixed_once_it_was_started(access: dict[str, 
     with pytest.raises(ElasticError, match="not to be written now"):
         far.put_buffers(burst.CAPSULE, [b"x"])
     far.put_file("out/0", house.root / "crt")
+
+
+@pytest.mark.parametrize(("name", "taken"), [("out/9", True), ("failed/9", True), ("out/10", False), ("failed/9999999", False)])
+def test_a_rank_that_there_can_not_be_brings_nothing(access: dict[str, str], house: House, name: str, taken: bool) -> None:
+    with contextlib.nullcontext() if taken else pytest.raises(ElasticError, match="not to be written now"):
+        FarFolder(access).put_buffers(name, [b"x"])
+    assert (house.folder(ID) / name).exists() == taken
 
 
 def test_nobody_with_another_certificate_is_sent_the_token(access: dict[str, str]) -> None:

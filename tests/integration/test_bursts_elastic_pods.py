@@ -330,6 +330,14 @@ def test_a_result_that_is_too_large_to_be_kept_stays_there_and_the_rest_comes_ho
     run(story, capsule_bytes=1 << 18)
 
 
+def test_numbers_of_bursts_without_a_name_of_their_own_go_on_from_the_highest_that_is_kept() -> None:
+    async def story(here: Site, kernel: FakeSupervisor) -> None:
+        named = [here.record(await here.begin(kernel, "1", **wanted)).name for wanted in ({"name": "burst-7"}, {}, {"name": "mine"}, {})]
+        assert named == ["burst-7", "burst-8", "mine", "burst-9"]
+
+    run(story)
+
+
 def test_a_worker_beyond_the_least_that_the_scheduler_takes_away_leaves_at_a_commit_and_is_not_made_again() -> None:
     async def story(here: Site, kernel: FakeSupervisor) -> None:
         here.cluster.idle = 2

@@ -256,6 +256,9 @@ class Jobs:
     def is_new(self, burst_id: str) -> bool:
         return self._bursts.find(burst_id).state == NEW
 
+    def most_ranks(self, burst_id: str) -> int:
+        return self._bursts.find(burst_id).most_ranks
+
     async def plan(self, burst_id: str, rank: int, address: str, pod: str) -> dict[str, Any]:
         record = self._bursts.find(burst_id)
         return await self._course(record).plan(record, rank, address, pod)
