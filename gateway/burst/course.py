@@ -13,7 +13,7 @@ from typing import Any
 
 from ..protocol import burst
 from ..protocol.losses import Losses
-from .verdict import follows
+from ..protocol.peers import follows
 
 Event = dict[str, Any]
 

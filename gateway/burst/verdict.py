@@ -6,14 +6,12 @@ that somebody else is gone comes behind all that says more.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection
 from typing import Any
 
 from ..protocol import burst
+from ..protocol.peers import follows
 from .gathering import Gathered
-
-_PEER_GONE = re.compile(r"Connection (closed|reset|refused)|Dist(Network|Backend|Store)Error|BrokenPipe|ConnectionError", re.IGNORECASE)
 
 
 def verdict(
@@ -33,8 +31,3 @@ def verdict(
     pod, end = min(bad.items(), key=lambda item: (item[1]["outcome"] == burst.CANCELLED, float(item[1].get("at") or 0), item[0]))
     outcome = burst.LOST if end["outcome"] == burst.CANCELLED else end["outcome"]
     return outcome, str(end.get("message", "")) if outcome != burst.LOST else f"{called(pod).capitalize()}: {end.get('message', '')}", None
-
-
-def follows(failed: dict[str, Any]) -> bool:
-    """It says no more than that another rank is gone."""
-    return bool(_PEER_GONE.search(str(failed.get("name", ""))))

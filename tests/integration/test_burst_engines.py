@@ -81,6 +81,14 @@ def test_a_cell_may_make_its_own_process_group_and_one_rank_that_fails_ends_all(
 
 @needs_torch
 @pytest.mark.timeout(300)
+def test_a_rank_that_waits_for_one_that_is_through_is_told_whom_it_misses(browser):
+    cell = browser.run("%%distributed -w 2 -e torch\nimport torch.distributed as dist\nif RANK == 1:\n    dist.barrier()", 200)
+    assert cell.status == "error" and "Connection closed by peer" in cell.evalue, cell
+    assert "Rank 0 was through with the cell by then" in cell.err, cell
+
+
+@needs_torch
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("how", "told"),
     [("fp16", ""), ("bf16", "gradients are compressed to fp16 instead"), ("powersgd:2", "")],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...backends.base import Backend
 from ...protocol import burst
 from ...protocol.errors import BadRequest
+from ...protocol.peers import why_gone
 from ...settings import Bursts as Settings
 from ..engines import keys
 from ..engines import pods as engines
@@ -147,7 +149,10 @@ class Fixed:
                 self._soon(self._taken(record, message))
                 return
         if failure is not None:
-            self._bursts.folder_of(record).note(failure)
+            done = [pod for pod, end in sorted(self._gathered_of(record).ended.items()) if end["outcome"] == burst.OK]
+            why = why_gone(failure, [engines.called(record, pod).capitalize() for pod in done])
+            notes = [{"t": burst.NOTE, "at": time.time(), "text": why}] if why else []
+            self._bursts.folder_of(record).note(*notes, failure)
         self._standing.over(record, outcome, message)
 
     async def _taken(self, record: Record, message: str) -> None:

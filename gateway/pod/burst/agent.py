@@ -18,6 +18,7 @@ from typing import Any, Optional
 from ...protocol import burst
 from ...protocol.burst import Plan, Size
 from ...protocol.losses import Losses
+from ...protocol.peers import why_gone
 from ..child import started
 from ..possession import Possession
 from . import orphans, packages
@@ -148,6 +149,8 @@ class Agent:
             self._lost(self._now.trouble(now) or "A rank has ended before its cell was through.")
             return
         rank, event = self._now.failed
+        if why := why_gone(event, [each.named for _, each in sorted(self._now.meeting.ranks.items()) if each.done]):
+            self._note(why)
         self._journal.add(burst.FAILED, rank=rank.number, **event)
         self._end(burst.ERROR, f"{rank.named} failed: {event.get('name')}")
 

@@ -34,6 +34,7 @@ class Rank:
     line: Optional[socket.socket] = None
     prepared: bool = False  # it can begin at once
     through: bool = False  # its cell is: it has said so, or how it failed
+    done: bool = False  # it is through, and has not failed
     left: bool = False  # it is through, and another group goes on
     gone: bool = False
     taken: Optional[int] = None  # where it hears that what it displays was taken
@@ -179,7 +180,7 @@ class Meeting:
                 rank.prepared = True
                 continue
             if kind in (burst.DONE, burst.FAILED, burst.LEFT):
-                rank.through, rank.left = True, kind == burst.LEFT
+                rank.through, rank.done, rank.left = True, kind == burst.DONE, kind == burst.LEFT
             self._heard(rank, event)
             if kind == burst.SHOW and rank.taken is not None:
                 self._say_taken(rank.taken)
