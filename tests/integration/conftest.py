@@ -13,7 +13,7 @@ import pytest
 from tests.doubles.cuda import GIB, MIB, Node
 from tests.integration.cuda_notebook import GPU, Notebook
 from tests.integration.machine import Machine
-from tests.integration.serving import Gateway, end
+from tests.integration.serving import Browser, Gateway, Kernel, end
 from tests.integration.users import TOKENS, Someone, serve_users
 
 DIES = {"display_name": "dies", "language": "python", "argv": ["python", "-c", "import sys; sys.exit('no such licence')"], "metadata": {}}
@@ -42,6 +42,18 @@ def gateway(gateway_machine: Machine) -> Iterator[Gateway]:
     yield found
     if found.process.poll() is None:
         end(found)
+
+
+@pytest.fixture(scope="module")
+def kernel(gateway: Gateway) -> Iterator[Kernel]:
+    """Ada's, for all tests of a module."""
+    with gateway.kernel(KERNEL_USERNAME="ada") as found:
+        yield found
+
+
+@pytest.fixture
+def browser(kernel: Kernel) -> Browser:
+    return kernel.open()
 
 
 @pytest.fixture

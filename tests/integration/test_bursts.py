@@ -13,17 +13,6 @@ from tests.integration.machine import until
 from tests.wheels import wheel
 
 
-@pytest.fixture(scope="module")
-def kernel(gateway):
-    with gateway.kernel(KERNEL_USERNAME="ada") as found:
-        yield found
-
-
-@pytest.fixture
-def browser(kernel):
-    return kernel.open()
-
-
 def distributed(body: str, words: str = "-w 2 -e none") -> str:
     return f"%%distributed {words}\n{textwrap.dedent(body)}"
 

@@ -16,17 +16,6 @@ from tests.integration.machine import until
 QUIET = "import os, subprocess\nquiet = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.DEVNULL)\n"
 
 
-@pytest.fixture(scope="module")
-def kernel(gateway):
-    with gateway.kernel(KERNEL_USERNAME="ada") as found:
-        yield found
-
-
-@pytest.fixture
-def browser(kernel):
-    return kernel.open()
-
-
 def alone(body: str, words: str = "") -> str:
     return f"%%distributed -w 1 -e none {words}\n{textwrap.dedent(body)}"
 
