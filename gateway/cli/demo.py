@@ -14,6 +14,8 @@ import sys
 
 from ..protocol.errors import ElasticError
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # each ends the demo
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--simulated-gpus", type=int, metavar="N", help="simulate N GPUs (default: 2 where the driver finds none)")
@@ -29,13 +31,11 @@ def run(args: argparse.Namespace) -> int:
         [sys.executable, "-P", "-m", "gateway.cli.demo_servers", wish], stdin=subprocess.PIPE, start_new_session=True
     )
     assert servers.stdin is not None
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for signum in SIGNALS:
         signal.signal(signum, _stop)
     try:
         return servers.wait()
     except _Stop:
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(signum, signal.SIG_IGN)
         print("\nEnding the demo ...", flush=True)
         servers.stdin.close()
         return servers.wait()
@@ -46,4 +46,6 @@ class _Stop(Exception):
 
 
 def _stop(signum: int, frame: object) -> None:
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)  # a second one, however soon, is no news
     raise _Stop
